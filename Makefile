@@ -1,0 +1,64 @@
+# Make without a target lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# Debian and Ubuntu packages that kplab calls, each by the file that shows it is there.
+TOOLS := mmdebstrap:/usr/bin/mmdebstrap qemu-system-x86:/usr/bin/qemu-system-x86_64 kmod:/sbin/depmod xz-utils:/usr/bin/xz
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## run every scenario in every mode and show the matrix (kplab run)
+	./kplab run
+
+.PHONY: test
+test: tools ## unit tests, real kernels in namespaces and in a VM, the leak test
+	CGO_ENABLED=0 go build -o kplab ./cmd/kplab
+	./kplab proxies --fetch 1.37.2
+	KPLAB_TEST_VM=1 go test -count=1 -timeout 40m ./...
+
+.PHONY: test-quick
+test-quick: ## the tests that need neither a VM nor a kube-proxy
+	go test ./...
+
+.PHONY: matrix
+matrix: build ## every scenario on the host, 5.10, 6.1 and 6.12, with the oldest and the newest kube-proxy
+	./kplab run --kernel auto,debian-11,debian-12,debian-13 --kube-proxy 1.33.13,1.37.2
+
+.PHONY: bench
+bench: build ## time one cell and the making of an env
+	go test -run '^$$' -bench . -count 5 ./netns ./bench
+
+.PHONY: fuzz
+fuzz: ## fuzz the script parser and the manifest decoder, a minute each
+	go test -run '^$$' -fuzz FuzzParse -fuzztime 60s ./lab/script
+	go test -run '^$$' -fuzz FuzzDecode -fuzztime 60s ./lab/manifest
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, actionlint
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go run $(ACTIONLINT)
+
+.PHONY: build
+build: tools ## build ./kplab (static: it is also the init of its VMs)
+	CGO_ENABLED=0 go build -o kplab ./cmd/kplab
+
+.PHONY: tools
+tools: # install what is missing, and only that
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later, https://go.dev/doc/install"; exit 2; }
+	@missing=; for t in $(TOOLS); do test -e $${t#*:} || missing="$$missing $${t%%:*}"; done; \
+	test -z "$$missing" && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "install the equivalents of these Debian packages:$$missing"; exit 2; fi; \
+	sudo=; test $$(id -u) = 0 || sudo=sudo; echo "installing:$$missing"; \
+	$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing
+
+.PHONY: clean
+clean: ## remove the cached kernels, userlands and kube-proxies, and the binary
+	test ! -x kplab || ./kplab clean
+	rm -f kplab

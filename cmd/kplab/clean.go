@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// cacheParts are the folders that kplab keeps below its cache; clean touches nothing else there.
+var cacheParts = []string{"kernels", "userlands", "images", "kube-proxy", "accel.json"}
+
+func newClean() *cobra.Command {
+	var f cellFlags
+	c := &cobra.Command{
+		Use:   "clean",
+		Short: "Remove the cached kernels, userlands and kube-proxies",
+		Long: `Remove what kplab has cached. Nothing else is ever left behind: namespaces, links, mounts and processes end with the run,
+and results are yours.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			root, err := cacheRoot(f.cache)
+			if err != nil {
+				return err
+			}
+			for _, part := range cacheParts {
+				path := filepath.Join(root, part)
+				size := sizeOf(path)
+				if err := os.RemoveAll(path); err != nil {
+					return err
+				}
+				if size > 0 {
+					fmt.Fprintf(c.OutOrStdout(), "removed %s (%d MB)\n", path, size>>20)
+				}
+			}
+			return nil
+		},
+	}
+	f.addCache(c)
+	return c
+}
+
+// sizeOf adds up the regular files below path; what cannot be read counts nothing.
+func sizeOf(path string) (size int64) {
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			size += info.Size()
+		}
+		return nil
+	})
+	return size
+}

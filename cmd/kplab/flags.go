@@ -1,0 +1,87 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kplab/lab"
+	"kplab/lab/kubeproxy"
+	"kplab/lab/plan"
+	"kplab/scenarios"
+)
+
+// cellFlags are the flags that mean the same in every verb that runs cells.
+type cellFlags struct {
+	modes, kernels, proxies, userlands, substrates []string
+	parallel                                       int
+	out                                            string
+	cache                                          string
+}
+
+func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
+	flags := c.Flags()
+	var modes []string
+	for _, m := range d.Modes {
+		modes = append(modes, string(m))
+	}
+	flags.StringSliceVar(&f.modes, "mode", modes, "kube-proxy `modes`")
+	flags.StringSliceVar(&f.kernels, "kernel", d.Kernels, "`kernels`: auto, host, debian-11, debian-12, debian-13, SUITE[:VERSION] or a vmlinuz's path")
+	flags.StringSliceVar(&f.proxies, "kube-proxy", d.KubeProxies, "kube-proxy `versions`, or paths of binaries")
+	flags.StringSliceVar(&f.userlands, "userland", d.Userlands, "whose nft, iptables and ipset kube-proxy calls: debian-12, debian-13 or host")
+	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns")
+	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
+	flags.StringVar(&f.out, "out", "", "`folder` for the results (default results/TIME)")
+	f.addCache(c)
+
+	complete := func(name string, values []string) {
+		// The only error is a flag that does not exist.
+		_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return values, cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+	complete("mode", []string{"ipvs", "iptables", "nftables"})
+	complete("kernel", []string{plan.Auto, plan.Host, "debian-11", "debian-12", "debian-13", "trixie-backports"})
+	complete("userland", plan.Userlands)
+	complete("substrate", plan.Substrates)
+	complete("kube-proxy", kubeproxy.Known())
+}
+
+func (f *cellFlags) addCache(c *cobra.Command) {
+	c.Flags().StringVar(&f.cache, "cache", "", "`folder` for kernels, userlands and kube-proxies (default: the user's cache folder, or $KPLAB_CACHE)")
+}
+
+// override puts the flags that the user gave into m.
+func (f *cellFlags) override(c *cobra.Command, m *plan.Matrix) {
+	set := c.Flags().Changed
+	if set("mode") {
+		m.Modes = nil
+		for _, mode := range f.modes {
+			m.Modes = append(m.Modes, lab.Mode(mode))
+		}
+	}
+	for name, to := range map[string]*[]string{"kernel": &m.Kernels, "kube-proxy": &m.KubeProxies, "userland": &m.Userlands, "substrate": &m.Substrates} {
+		if set(name) {
+			*to = map[string][]string{"kernel": f.kernels, "kube-proxy": f.proxies, "userland": f.userlands, "substrate": f.substrates}[name]
+		}
+	}
+	if set("parallel") {
+		m.Parallel = f.parallel
+	}
+	for i, v := range m.KubeProxies {
+		m.KubeProxies[i] = strings.TrimPrefix(v, "v")
+	}
+}
+
+// completeScenarios offers the scenarios' names.
+func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := scenarios.All()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name+"\t"+s.Summary)
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kplab",
+		Short: "Find out what breaks when kube-proxy leaves ipvs mode, before it breaks",
+		Long: `kplab runs real kube-proxy binaries in network namespaces, on this kernel and on others in VMs, sends real packets, and
+records what each documented behaviour really is in ipvs, iptables and nftables mode.
+
+It never changes this machine's own network, rules or sysctls, and leaves nothing behind.
+
+Exit status: 0 everything as asserted, 1 a check deviates, 2 usage or bad input, 3 the lab could not tell.`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+	})
+	root.AddCommand(newRun(), newRepro(), newList(), newShow(), newKernels(), newProxies(), newDoctor(), newClean())
+	return root
+}
+
+// version is what go's build information says: a tag, or a commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = s.Value
+		}
+	}
+	return v
+}
+
+// args makes a cobra argument check whose failure is bad input.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, a []string) error {
+		if err := check(c, a); err != nil {
+			return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"kplab/lab"
+	"kplab/lab/plan"
+	"kplab/results"
+	"kplab/scenarios"
+)
+
+func newRun() *cobra.Command {
+	var f cellFlags
+	var file string
+	var asJSON, overwrite bool
+	c := &cobra.Command{
+		Use:   "run [SCENARIO...]",
+		Short: "Run scenarios in every mode and show the matrix",
+		Long: `Run scenarios (all by default; a name that ends in .txtar is a file) in every mode, on every kernel asked for, with every
+kube-proxy asked for, and show the matrix, the differences between the modes and the ledger of claims.
+
+--kernel auto takes the host kernel for each cell that it can run and a VM for the others; each column says which.`,
+		Example: `  kplab run
+  kplab run nodeport-localhost --mode iptables,nftables
+  kplab run --kernel auto,debian-11,debian-13 --kube-proxy 1.33.13,1.37.2
+  kplab run -f matrix.yaml --out results/nightly
+  kplab run ./my-case.txtar --kernel debian-12`,
+		ValidArgsFunction: completeScenarios,
+		RunE: func(c *cobra.Command, names []string) error {
+			m := plan.Default()
+			if file != "" {
+				var err error
+				if m, err = plan.ReadFile(file); err != nil {
+					return usageError{err}
+				}
+			}
+			f.override(c, &m)
+			if len(names) > 0 {
+				m.Scenarios = names
+			}
+			return runMatrix(c, m, &f, asJSON, overwrite)
+		},
+	}
+	f.add(c, plan.Default())
+	c.Flags().StringVarP(&file, "file", "f", "", "matrix `file` (YAML); flags override it")
+	c.Flags().BoolVar(&asJSON, "json", false, "print run.json instead of the matrix")
+	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace the run that --out already holds")
+	return c
+}
+
+// runMatrix runs a matrix and shows what it came to.
+func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, asJSON, overwrite bool) error {
+	if err := m.Validate(); err != nil {
+		return usageError{err}
+	}
+	scripts, err := scenarios.Select(m.Scenarios)
+	if err != nil {
+		return usageError{err}
+	}
+	claims, err := scenarios.Claims()
+	if err != nil {
+		return err
+	}
+	ctx, stderr := c.Context(), c.ErrOrStderr()
+	l, err := prepare(ctx, m, scripts, f.cache, func(line string) { fmt.Fprintln(stderr, line) })
+	if err != nil {
+		return err
+	}
+	dir := f.out
+	if dir == "" {
+		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405"))
+	}
+	progress := results.NewProgress(stderr, progressOptions(l.cells()))
+	store, err := results.Create(dir, results.Options{
+		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: overwrite, Notify: progress.Add,
+	})
+	if err != nil {
+		progress.Close()
+		return err
+	}
+	l.runAll(ctx, store)
+	reason := ""
+	if cause := context.Cause(ctx); cause != nil {
+		reason = cause.Error()
+	}
+	run, err := store.Close(reason)
+	progress.Close()
+	if showErr := show(c.OutOrStdout(), run, dir, asJSON); err == nil {
+		err = showErr
+	}
+	if err != nil {
+		return err
+	}
+	if s := results.ExitStatus(run); s != results.ExitOK {
+		return exitError(s)
+	}
+	return nil
+}
+
+// runAll runs the groups one after the other: two machines at once would share the cores and spoil each other's deadlines.
+func (l *laboratory) runAll(ctx context.Context, store *results.Store) {
+	for _, g := range l.groups {
+		stream := store.Machine(g.Cells)
+		runner, err := l.runner(ctx, g)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = runner.Run(ctx, l.job(g), func(e lab.Event) { _ = stream.Add(e) }) // store.Close returns what Add returned
+		}
+		if err != nil {
+			_ = stream.Fail(err.Error())
+		}
+	}
+}
+
+func progressOptions(cells []lab.Cell) results.ProgressOptions {
+	fd := int(os.Stderr.Fd())
+	o := results.ProgressOptions{Plan: cells, Terminal: term.IsTerminal(fd)}
+	o.Color = results.UseColor(o.Terminal)
+	o.Width = func() int {
+		if w, _, err := term.GetSize(fd); err == nil {
+			return w
+		}
+		return 80
+	}
+	return o
+}
+
+// show prints a finished run.
+func show(w io.Writer, run *results.Run, dir string, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(run)
+	}
+	o := results.TextOptions{}
+	if fd := int(os.Stdout.Fd()); w == os.Stdout && term.IsTerminal(fd) {
+		o.Color = results.UseColor(true)
+		if width, _, err := term.GetSize(fd); err == nil {
+			o.Width = width
+		}
+	}
+	if err := results.Text(w, run, o); err != nil {
+		return err
+	}
+	if err := results.DifferencesText(w, run, o); err != nil {
+		return err
+	}
+	if err := results.LedgerText(w, run.Claims, o); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nResults in %s: run.json, matrix.md, ledger.md, junit.xml, and the evidence of each cell.\n", dir)
+	return err
+}

@@ -1,0 +1,143 @@
+// Package agent runs a job's cells inside a machine, each in a fresh env, several at a time.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sort"
+	"sync"
+	"time"
+
+	"kplab/lab"
+	"kplab/lab/script"
+)
+
+// NewEnv makes the env of one cell.
+type NewEnv func(ctx context.Context, job lab.Job, cell lab.Cell, machine lab.Machine) (lab.Env, error)
+
+// Shell opens an interactive shell in an env that a script has left up.
+type Shell func(ctx context.Context, env lab.Env) error
+
+// Agent runs cells on the machine it lives in.
+type Agent struct {
+	NewEnv NewEnv
+	Shell  Shell // nil where the machine has no terminal
+}
+
+// cellDeadline bounds one cell on the reference machine: it stands against a hang, not against slowness.
+const cellDeadline = 3 * time.Minute
+
+// closeDeadline bounds taking evidence and closing the env, which go on when the run is cancelled.
+const closeDeadline = 20 * time.Second
+
+// Run runs the job. It has the signature of machine.Handler.
+func (a *Agent) Run(ctx context.Context, job lab.Job, machine lab.Machine, emit func(lab.Event)) error {
+	scripts := map[string]*script.Script{}
+	for name, src := range job.Scenarios {
+		s, err := script.Parse(src.File, src.Text)
+		if err != nil {
+			return err
+		}
+		scripts[name] = s
+	}
+	cells := make(chan lab.Cell)
+	var workers sync.WaitGroup
+	for range max(job.Parallel, 1) {
+		workers.Go(func() {
+			for c := range cells {
+				a.cell(ctx, job, c, scripts[c.Scenario], machine, emit)
+			}
+		})
+	}
+	defer workers.Wait()
+	defer close(cells)
+	for _, c := range job.Cells {
+		c.Kernel.Release, c.Kernel.Accelerator = machine.Release, machine.Accelerator
+		c.Userland.Tools = machine.Tools
+		select {
+		case cells <- c:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// cell runs one cell and emits everything that becomes of it. It always ends with EventEnd.
+func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Script, machine lab.Machine, emit func(lab.Event)) {
+	id := c.ID()
+	say := func(e lab.Event) {
+		e.Cell, e.Time = id, time.Now().UTC()
+		emit(e)
+	}
+	result := lab.Result{Cell: c, Repro: c.Repro(), Checks: []lab.Check{}, Evidence: []string{}}
+	start := time.Now()
+	say(lab.Event{Type: lab.EventStart})
+	defer func() {
+		if p := recover(); p != nil {
+			result.Verdict, result.Reason = lab.Error, fmt.Sprintf("the lab panicked: %v", p)
+			say(lab.Event{Type: lab.EventLog, Message: string(debug.Stack())})
+		}
+		result.DurationMs = time.Since(start).Milliseconds()
+		say(lab.Event{Type: lab.EventEnd, Result: &result})
+	}()
+	keep := func(name string, data []byte) {
+		result.Evidence = append(result.Evidence, "cells/"+id+"/"+name)
+		say(lab.Event{Type: lab.EventEvidence, Path: name, Data: data})
+	}
+	if reason := s.KernelUnmet(c, machine); reason != "" {
+		result.Verdict, result.Reason = lab.Skip, reason
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lab.Deadlines{Unit: machine.Unit}.Of(cellDeadline), errCellDeadline)
+	defer cancel()
+	env, err := a.NewEnv(ctx, job, c, machine)
+	if err != nil {
+		result.Verdict, result.Reason = lab.Error, err.Error()
+		return
+	}
+	var transcript []byte
+	set := script.Setting{
+		Env: env, Cell: c, Machine: machine, Keep: keep,
+		Check: func(k lab.Check) {
+			result.Checks = append(result.Checks, k)
+			say(lab.Event{Type: lab.EventCheck, Check: &k})
+		},
+		Log: func(line string) {
+			transcript = append(append(transcript, line...), '\n')
+			say(lab.Event{Type: lab.EventStep, Message: line})
+		},
+	}
+	result.Verdict, result.Reason = s.Run(ctx, set)
+
+	// The state is worth most when a run was cut short, so that cancelling it does not cancel this.
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), lab.Deadlines{Unit: machine.Unit}.Of(closeDeadline))
+	defer done()
+	if result.Verdict != lab.Skip {
+		keep("transcript.txt", transcript)
+		files := env.Evidence(closing)
+		for _, name := range sorted(files) {
+			keep(name, files[name])
+		}
+	}
+	if job.Shell && a.Shell != nil {
+		if err := a.Shell(context.WithoutCancel(ctx), env); err != nil {
+			say(lab.Event{Type: lab.EventLog, Message: "shell: " + err.Error()})
+		}
+	}
+	if err := env.Close(); err != nil && result.Verdict == lab.Pass {
+		result.Verdict, result.Reason = lab.Error, fmt.Sprintf("closing the env: %v", err)
+	}
+}
+
+var errCellDeadline = fmt.Errorf("the cell did not end within its deadline")
+
+func sorted(files map[string][]byte) []string {
+	names := make([]string, 0, len(files))
+	for n := range files {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}

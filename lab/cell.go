@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kernel says which kernel a cell runs on.
+type Kernel struct {
+	Name        string `json:"name"`                  // "host", "debian-12", "trixie-backports:6.18", a path
+	Release     string `json:"release,omitempty"`     // uname -r, known once the machine is up
+	Accelerator string `json:"accelerator,omitempty"` // "host", "kvm" or "tcg"
+}
+
+// Userland says whose nft, iptables, ipset, ipvsadm and conntrack kube-proxy calls.
+type Userland struct {
+	Name  string            `json:"name"`            // "debian-12", "debian-13" or "host"
+	Tools map[string]string `json:"tools,omitempty"` // tool -> version, known once the machine is up
+}
+
+// Cell is one scenario in one setting. Scenario, Mode, Kernel.Name, KubeProxy, Userland.Name and Substrate identify it.
+type Cell struct {
+	Scenario  string `json:"scenario"`
+	Mode      Mode   `json:"mode"`
+	Kernel    Kernel `json:"kernel"`
+	KubeProxy string `json:"kubeProxy"` // "1.37.2", without v
+	// KubeProxyPath is set where the user named a binary instead of a version.
+	KubeProxyPath string   `json:"kubeProxyPath,omitempty"`
+	Userland      Userland `json:"userland"`
+	Substrate     string   `json:"substrate"` // "netns" or "kind"
+}
+
+// ID is unique within a run and safe as a folder's name.
+func (c Cell) ID() string {
+	name := strings.NewReplacer("/", "_", ":", "_", " ", "_").Replace(c.Kernel.Name)
+	return fmt.Sprintf("%s.%s.%s.%s.%s.%s", c.Scenario, c.Mode, name, c.KubeProxy, c.Userland.Name, c.Substrate)
+}
+
+// Repro is the command that runs this cell alone.
+func (c Cell) Repro() string {
+	proxy := c.KubeProxy
+	if c.KubeProxyPath != "" {
+		proxy = c.KubeProxyPath
+	}
+	s := fmt.Sprintf("kplab repro %s --mode %s --kernel %s --kube-proxy %s", c.Scenario, c.Mode, c.Kernel.Name, proxy)
+	if c.Userland.Name != DefaultUserland {
+		s += " --userland " + c.Userland.Name
+	}
+	if c.Substrate != DefaultSubstrate {
+		s += " --substrate " + c.Substrate
+	}
+	return s
+}
+
+// Defaults of the flags that every verb with cells shares.
+const (
+	DefaultUserland  = "debian-12"
+	DefaultSubstrate = "netns"
+	DefaultKubeProxy = "1.37.2"
+)

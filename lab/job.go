@@ -1,0 +1,26 @@
+package lab
+
+import "context"
+
+// Job is what a machine is given: cells of one kernel and one userland, and the files they need, as that machine sees them.
+type Job struct {
+	Cells       []Cell            `json:"cells"`
+	Scenarios   map[string]Source `json:"scenarios"`       // by Cell.Scenario
+	KubeProxies map[string]string `json:"kubeProxies"`     // version -> path of the binary
+	Root        string            `json:"root"`            // root folder of the userland; "/" for the machine's own
+	Parallel    int               `json:"parallel"`        // cells at once
+	Accelerator string            `json:"accelerator"`     // "host", "kvm" or "tcg"
+	Shell       bool              `json:"shell,omitempty"` // after the last cell's script, a shell in its first node on the terminal
+}
+
+// Source is a scenario's text and where it was read.
+type Source struct {
+	File string `json:"file"`
+	Text string `json:"text"`
+}
+
+// Runner runs a job's cells on one machine and sends their events in order. It returns when the machine is gone.
+// An error means that the machine itself failed: cells without an EventEnd then have no result.
+type Runner interface {
+	Run(ctx context.Context, job Job, emit func(Event)) error
+}

@@ -1,0 +1,190 @@
+package kubeproxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kplab/lab/apiserver"
+)
+
+// Metrics of pkg/proxy/metrics in 1.33 to 1.37. The four that count changes are the whole process's. A Service counts for
+// each IP family's proxier (ServiceChangeTracker.Update), a slice for its own family's
+// (EndpointsChangeTracker.EndpointSliceUpdate). A pending gauge is set to zero by whichever family's sync begins.
+const (
+	statePrefix          = "kubeproxy_sync_proxy_rules_"
+	metricServiceTotal   = statePrefix + "service_changes_total"
+	metricServicePending = statePrefix + "service_changes_pending"
+	metricSliceTotal     = statePrefix + "endpoint_changes_total"
+	metricSlicePending   = statePrefix + "endpoint_changes_pending"
+	metricSynced         = statePrefix + "last_timestamp_seconds"        // by ip_family: end of the last good sync
+	metricQueued         = statePrefix + "last_queued_timestamp_seconds" // by ip_family: last change that asks for one
+	metricDuration       = statePrefix + "duration_seconds"              // by ip_family: a histogram
+)
+
+var stateMetrics = []string{
+	metricServiceTotal, metricServicePending, metricSliceTotal, metricSlicePending, metricSynced, metricQueued, metricDuration,
+}
+
+// counts are changes that kube-proxy has seen, or should have.
+type counts struct{ services, slices int64 }
+
+func (c counts) plus(d counts) counts  { return counts{c.services + d.services, c.slices + d.slices} }
+func (c counts) minus(d counts) counts { return counts{c.services - d.services, c.slices - d.slices} }
+
+// addressed is how many changes of n a kube-proxy counts that runs the families ("IPv4", "IPv6"). Before 1.36 its selector
+// leaves out the slices of Services that name another proxy.
+func addressed(n apiserver.Changes, families []string, minor int) counts {
+	c := counts{services: n.Services * int64(len(families))}
+	if slices.Contains(families, "IPv4") {
+		c.slices += n.IPv4EndpointSlices
+		if minor >= 36 {
+			c.slices += n.OtherProxyIPv4EndpointSlices
+		}
+	}
+	if slices.Contains(families, "IPv6") {
+		c.slices += n.IPv6EndpointSlices
+		if minor >= 36 {
+			c.slices += n.OtherProxyIPv6EndpointSlices
+		}
+	}
+	return c
+}
+
+// familyState is how far the syncs of an IP family are, in seconds since 1970.
+type familyState struct{ synced, queued float64 }
+
+// state is what a scrape tells about how far kube-proxy is.
+type state struct {
+	seen    counts
+	pending counts
+	family  [2]familyState // as families are ordered
+	// longest is an upper bound of a usual sync: the mean of those so far, of the slower family.
+	longest time.Duration
+}
+
+func readState(m *Metrics, families []string) state {
+	sum := func(name string, labels map[string]string) float64 { v, _ := m.Sum(name, labels); return v }
+	s := state{
+		seen:    counts{int64(sum(metricServiceTotal, nil)), int64(sum(metricSliceTotal, nil))},
+		pending: counts{int64(sum(metricServicePending, nil)), int64(sum(metricSlicePending, nil))},
+	}
+	for i, f := range families {
+		labels := map[string]string{"ip_family": f}
+		s.family[i] = familyState{sum(metricSynced, labels), sum(metricQueued, labels)}
+		if n := sum(metricDuration+"_count", labels); n > 0 {
+			mean := time.Duration(sum(metricDuration+"_sum", labels) / n * float64(time.Second))
+			s.longest = max(s.longest, mean)
+		}
+	}
+	return s
+}
+
+// equal reports whether nothing has happened between two states.
+func (s state) equal(t state) bool {
+	return s.seen == t.seen && s.pending == t.pending && s.family == t.family
+}
+
+// missing says what keeps a kube-proxy in this state from being synced, "" if nothing does that the metrics show.
+func (s state) missing(want counts, families []string) string {
+	var missing []string
+	for i, f := range families {
+		switch {
+		case s.family[i].synced == 0:
+			missing = append(missing, "no "+f+" sync yet")
+		case s.family[i].synced < s.family[i].queued:
+			missing = append(missing, "a queued "+f+" sync is not done")
+		}
+	}
+	if m := s.unseen(want); m != "" {
+		missing = append(missing, m)
+	}
+	if s.pending.services > 0 || s.pending.slices > 0 {
+		missing = append(missing, fmt.Sprintf("%d Service and %d EndpointSlice changes are pending", s.pending.services, s.pending.slices))
+	}
+	return strings.Join(missing, ", ")
+}
+
+// unseen says which changes have not arrived at kube-proxy.
+func (s state) unseen(want counts) string {
+	var missing []string
+	if s.seen.services < want.services {
+		missing = append(missing, fmt.Sprintf("it has seen %d of %d Service changes", s.seen.services, want.services))
+	}
+	if s.seen.slices < want.slices {
+		missing = append(missing, fmt.Sprintf("it has seen %d of %d EndpointSlice changes", s.seen.slices, want.slices))
+	}
+	return strings.Join(missing, ", ")
+}
+
+// span is one sync, in seconds since 1970.
+type span struct{ begin, end float64 }
+
+// syncHistory has the last syncs of each family, from the log. The metrics tell when the last sync ended and not when it
+// began; a change that arrives while a sync is at work is not in it, and the other family's sync may clear the pending
+// gauge. Between the two, only the log tells that the next sync has yet to come.
+type syncHistory struct {
+	spans map[string][]span
+	syncs int    // all, of all families
+	rest  string // an unfinished line
+}
+
+const syncsKept = 64
+
+// read takes in further text of the log.
+func (h *syncHistory) read(text string, now time.Time) {
+	text = h.rest + text
+	end := strings.LastIndexByte(text, '\n') + 1
+	h.rest = text[end:]
+	for line := range strings.Lines(text[:end]) {
+		if !strings.Contains(line, `yncProxyRules complete"`) {
+			continue
+		}
+		r := parseRecord(strings.TrimSuffix(line, "\n"))
+		logged, ok := r.time(now)
+		if !ok {
+			continue
+		}
+		var family string
+		var elapsed time.Duration
+		_, pairs := r.fields()
+		for _, p := range pairs {
+			switch p.key {
+			case "ipFamily":
+				family = p.value
+			case "elapsed":
+				elapsed, _ = time.ParseDuration(p.value)
+			}
+		}
+		if family == "" || elapsed == 0 {
+			continue
+		}
+		if h.spans == nil {
+			h.spans = map[string][]span{}
+		}
+		h.syncs++
+		known := append(h.spans[family], span{seconds(logged.Add(-elapsed)), seconds(logged)})
+		h.spans[family] = known[max(0, len(known)-syncsKept):]
+	}
+}
+
+// seconds is how client_golang's SetToCurrentTime writes a time.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// covers reports whether, in each family, the last good sync began after the last change was queued. known is false
+// where the log does not show that sync.
+func (h *syncHistory) covers(s state, families []string) (covered, known bool) {
+	const truncated = 2e-6 // the log's times are whole microseconds
+	for i, f := range families {
+		at := s.family[i]
+		n := slices.IndexFunc(h.spans[f], func(s span) bool { return s.begin <= at.synced && at.synced <= s.end+truncated })
+		if n < 0 {
+			return false, false
+		}
+		if h.spans[f][n].begin < at.queued {
+			return false, true
+		}
+	}
+	return true, true
+}

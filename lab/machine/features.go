@@ -1,0 +1,156 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// featureProbes tries what a kernel can do by doing it in an empty network namespace. What modules are loaded says nothing:
+// a feature may be built in, or loaded when it is first asked for.
+func featureProbes() map[string]func() error {
+	comment := xt.Comment("kplab")
+	return map[string]func() error{
+		"bridge":         func() error { return addLink(&netlink.Bridge{LinkAttrs: named("kplab-br")}) },
+		"conntrack":      func() error { _, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET); return err },
+		"dummy":          func() error { return addLink(&netlink.Dummy{LinkAttrs: named("kplab-dummy")}) },
+		"ip_set":         probeIPSet,
+		"ip_vs":          probeIPVS,
+		"ipv6":           func() error { _, err := os.Stat("/proc/sys/net/ipv6/conf"); return err },
+		"netem":          probeNetem,
+		"nf_tables":      func() error { return probeNFTables() },
+		"nfnetlink_acct": probeAccounting,
+		"nft_compat":     func() error { return probeNFTables(&expr.Match{Name: "comment", Info: &comment}) },
+		"nft_fib":        func() error { return probeNFTables(&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}) },
+		"nft_numgen":     func() error { return probeNFTables(&expr.Numgen{Register: 1, Modulus: 2, Type: unix.NFT_NG_RANDOM}) },
+		"sctp":           probeSCTP,
+		"veth":           func() error { return addLink(&netlink.Veth{LinkAttrs: named("kplab-a"), PeerName: "kplab-b"}) },
+		"vlan":           probeVLAN,
+	}
+}
+
+// Features says what this kernel can do, by name: bridge, conntrack, dummy, ip_set, ip_vs, ipv6, netem,
+// nf_tables, nfnetlink_acct, nft_compat (iptables rules on nf_tables), nft_fib, nft_numgen, sctp, veth, vlan. Each is tried in a network namespace of its own, which makes the
+// kernel load its module; the caller needs CAP_SYS_ADMIN and CAP_NET_ADMIN there.
+func Features() map[string]bool {
+	var (
+		mu    sync.Mutex
+		group sync.WaitGroup
+	)
+	features := map[string]bool{}
+	for name, probe := range featureProbes() {
+		group.Go(func() {
+			err := inNewNetns(probe)
+			mu.Lock()
+			defer mu.Unlock()
+			features[name] = err == nil
+		})
+	}
+	group.Wait()
+	return features
+}
+
+// inNewNetns runs fn in a new network namespace, which ends with it.
+func inNewNetns(fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine and takes the namespace with it.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		result <- fn()
+	}()
+	return <-result
+}
+
+func named(name string) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	return a
+}
+
+func addLink(l netlink.Link) error { return netlink.LinkAdd(l) }
+
+func probeIPVS() error {
+	_, err := netlink.GenlFamilyGet("IPVS")
+	return err
+}
+
+func probeIPSet() error {
+	return netlink.IpsetCreate("kplab", "hash:ip,port", netlink.IpsetCreateOptions{})
+}
+
+func probeNetem() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	attrs := netlink.QdiscAttrs{LinkIndex: lo.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+	return netlink.QdiscAdd(netlink.NewNetem(attrs, netlink.NetemQdiscAttrs{Latency: uint32(time.Millisecond.Microseconds())}))
+}
+
+// probeNFTables makes a table, a base chain and, if there are expressions, a rule of them.
+func probeNFTables(rule ...expr.Any) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "kplab"})
+	chain := c.AddChain(&nftables.Chain{
+		Table: table, Name: "probe", Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityFilter,
+	})
+	if len(rule) > 0 {
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
+	}
+	return c.Flush()
+}
+
+// probeAccounting makes an accounting object, which kube-proxy's iptables mode counts some drops with.
+func probeAccounting() error {
+	const (
+		nfnlSubsysAcct = 7 // NFNL_SUBSYS_ACCT
+		nfnlMsgAcctNew = 0 // NFNL_MSG_ACCT_NEW
+		nfacctName     = 1 // NFACCT_NAME
+	)
+	req := nl.NewNetlinkRequest(nfnlSubsysAcct<<8|nfnlMsgAcctNew, unix.NLM_F_ACK|unix.NLM_F_CREATE)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	req.AddData(nl.NewRtAttr(nfacctName, nl.ZeroTerminated("kplab")))
+	_, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	return err
+}
+
+func probeSCTP() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+func probeVLAN() error {
+	parent := &netlink.Veth{LinkAttrs: named("kplab-a"), PeerName: "kplab-b"}
+	if err := netlink.LinkAdd(parent); err != nil {
+		return err
+	}
+	l, err := netlink.LinkByName("kplab-a")
+	if err != nil {
+		return err
+	}
+	attrs := named("kplab-v")
+	attrs.ParentIndex = l.Attrs().Index
+	err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 7})
+	return errors.Join(err, netlink.LinkDel(l))
+}

@@ -1,0 +1,115 @@
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kplab/lab"
+)
+
+// needVM skips tests that boot guests unless they were asked for, and returns the cache that they use.
+func needVM(t *testing.T) Cache {
+	t.Helper()
+	if os.Getenv("KPLAB_TEST_VM") == "" {
+		t.Skip("boots VMs: set KPLAB_TEST_VM=1 and CGO_ENABLED=0")
+	}
+	root, err := DefaultCacheRoot()
+	require.NoError(t, err)
+	return Cache{Root: root, Progress: func(l string) { t.Log(l) }}
+}
+
+func newVM(t *testing.T, kernel, userland string) (*VM, lab.Job) {
+	t.Helper()
+	c := needVM(t)
+	k, err := c.Kernel(t.Context(), kernel)
+	require.NoError(t, err)
+	root, err := c.Userland(t.Context(), userland)
+	require.NoError(t, err)
+	return &VM{Kernel: k, Accelerator: AcceleratorTCG}, lab.Job{Root: root}
+}
+
+func TestVMBoots(t *testing.T) {
+	for _, tt := range []struct{ kernel, userland, release string }{
+		{"debian-11", "debian-12", "5.10."},
+		{"debian-12", "debian-12", "6.1."},
+		{"debian-13", "debian-13", "6.12."},
+		{"trixie-backports:6.18", "debian-12", "6.18."},
+	} {
+		t.Run(tt.kernel, func(t *testing.T) {
+			vm, job := newVM(t, tt.kernel, tt.userland)
+			start := time.Now()
+			events, err := do(t, vm, job, "look", "nft")
+			took := time.Since(start)
+			require.NoError(t, err, strings.Join(said(events, lab.EventLog), "\n"))
+			var m *lab.Machine
+			for _, e := range events {
+				if e.Type == lab.EventReady {
+					m = e.Machine
+				}
+			}
+			require.NotNil(t, m)
+			t.Logf("ready after %d ms, gone after %v: %+v", m.BootMs, took, *m)
+			t.Log(said(events, lab.EventLog))
+			assert.True(t, strings.HasPrefix(m.Release, tt.release), m.Release)
+			for _, f := range []string{"ip_vs", "nf_tables", "dummy", "nfnetlink_acct", "ip_set", "sctp", "bridge", "veth", "vlan", "netem", "nft_numgen", "nft_fib", "conntrack", "ipv6", "nft_compat"} {
+				assert.True(t, m.Features[f], f)
+			}
+			assert.NotEmpty(t, m.Tools["ipvsadm"])
+			assert.Contains(t, strings.Join(said(events, lab.EventStep), "\n"), "table ip t")
+		})
+	}
+}
+
+func TestVMFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name, act string
+		memory    int
+		contains  []string
+	}{
+		{name: "handler's error", act: "refuse", contains: []string{"the job makes no sense"}},
+		{name: "panic", act: "panic", contains: []string{"kernel panic", "sysrq", "while it ran"}},
+		{name: "hang", act: "stop", contains: []string{"it hangs", "while it ran"}},
+		{name: "out of memory", act: "hog", memory: 256, contains: []string{"out of memory", "while it ran"}},
+		{name: "killed", act: "die", contains: []string{"signal 9", "farewell"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			vm, job := newVM(t, "debian-12", "debian-12")
+			vm.Memory = tt.memory
+			vm.silence = 30 * time.Second
+			events, err := do(t, vm, job, "look", tt.act)
+			require.Error(t, err)
+			t.Log(err)
+			for _, c := range tt.contains {
+				assert.ErrorContains(t, err, c)
+			}
+			assert.Contains(t, types(events), lab.EventEnd, "results so far are kept")
+			assert.NotContains(t, types(events), lab.EventDone)
+		})
+	}
+}
+
+func TestVMBootsAgainOnce(t *testing.T) {
+	vm, job := newVM(t, "debian-12", "debian-12")
+	broken := filepath.Join(t.TempDir(), "vmlinuz")
+	require.NoError(t, os.WriteFile(broken, []byte("no kernel"), 0o600))
+	vm.Kernel.Image = broken
+	events, err := do(t, vm, job, "look")
+	require.ErrorIs(t, err, errGuest)
+	require.Len(t, said(events, lab.EventLog), 1)
+	assert.Contains(t, said(events, lab.EventLog)[0], "once more")
+}
+
+func TestTrial(t *testing.T) {
+	vm, _ := newVM(t, "debian-12", "debian-12")
+	require.NoError(t, trial(t.Context(), vm, time.Minute))
+	broken := filepath.Join(t.TempDir(), "vmlinuz")
+	require.NoError(t, os.WriteFile(broken, []byte("no kernel"), 0o600))
+	vm.Kernel.Image = broken
+	require.ErrorIs(t, trial(t.Context(), vm, time.Minute), errGuest)
+}

@@ -1,0 +1,196 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flow is a UDP flow: one source port that keeps asking who is there.
+type Flow struct {
+	request Request
+	conn    *net.UDPConn
+	watch   *icmpWatch
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	count   FlowCount
+	changed chan struct{} // closed and replaced at each change of count
+}
+
+// FlowCount is what a flow has seen.
+type FlowCount struct {
+	Sent     int            // datagrams that the kernel took
+	Answered map[string]int // answers by endpoint
+	Errors   map[string]int // ICMP and local errors as an [Outcome] prints: "refused (icmp port-unreachable)"
+	Last     string         // endpoint of the latest answer
+}
+
+// Since is what came after an earlier count of the same flow.
+func (c FlowCount) Since(earlier FlowCount) FlowCount {
+	return FlowCount{Sent: c.Sent - earlier.Sent, Answered: without(c.Answered, earlier.Answered), Errors: without(c.Errors, earlier.Errors), Last: c.Last}
+}
+
+func without(counts, earlier map[string]int) map[string]int {
+	left := map[string]int{}
+	for k, n := range counts {
+		if n -= earlier[k]; n > 0 {
+			left[k] = n
+		}
+	}
+	return left
+}
+
+// Stream starts a flow that sends a datagram at once and then one every interval, until it is closed or ctx ends.
+// r.Network is "udp"; its Timeout has no meaning but must be set.
+func Stream(ctx context.Context, ns Netns, r Request, interval time.Duration) (*Flow, error) {
+	if r.Network != "udp" || interval <= 0 {
+		return nil, fmt.Errorf("stream %s: need network udp and an interval", r)
+	}
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	watch, err := watchICMP(ns, r.Target.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", r, err)
+	}
+	f := &Flow{request: r, watch: watch, count: FlowCount{Answered: map[string]int{}, Errors: map[string]int{}}, changed: make(chan struct{})}
+	if err := f.connect(ns); err != nil {
+		watch.close()
+		return nil, fmt.Errorf("stream %s: %w", r, err)
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.running.Go(func() { f.send(ctx, interval) })
+	f.running.Go(f.receive)
+	return f, nil
+}
+
+func (f *Flow) connect(ns Netns) error {
+	typ, proto := protocol(f.request.Network)
+	fd, err := open(ns, domain(f.request.Target.Addr()), typ, proto)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "udp")
+	if err := bindSource(fd, f.request); err != nil {
+		file.Close()
+		return err
+	}
+	if err := unix.Connect(fd, sockaddr(f.request.Target)); err != nil {
+		file.Close()
+		return os.NewSyscallError("connect", err)
+	}
+	local, err := localAddr(fd)
+	if err != nil {
+		file.Close()
+		return err
+	}
+	c, err := netConn(file)
+	if err != nil {
+		return err
+	}
+	f.conn = c.(*net.UDPConn)
+	f.watch.start(proto, local, f.request.Target, func(e *icmpError) {
+		f.update(func(c *FlowCount) { c.Errors[e.outcome().String()]++ })
+	})
+	return nil
+}
+
+// Count is what the flow has seen so far.
+func (f *Flow) Count() FlowCount {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.count
+	c.Answered, c.Errors = maps.Clone(c.Answered), maps.Clone(c.Errors)
+	return c
+}
+
+// Wait returns when enough says so, with the count that it saw, or with ctx's error and the latest count.
+func (f *Flow) Wait(ctx context.Context, enough func(FlowCount) bool) (FlowCount, error) {
+	for {
+		f.mu.Lock()
+		changed := f.changed
+		f.mu.Unlock()
+		c := f.Count()
+		if enough(c) {
+			return c, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return c, fmt.Errorf("stream %s: sent %d, answered %v, errors %v: %w", f.request, c.Sent, c.Answered, c.Errors, context.Cause(ctx))
+		}
+	}
+}
+
+// Close ends the flow.
+func (f *Flow) Close() error {
+	f.cancel()
+	f.running.Wait()
+	f.watch.close()
+	return nil
+}
+
+func (f *Flow) update(change func(*FlowCount)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.count)
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// send ends, and makes receive end, when ctx does.
+func (f *Flow) send(ctx context.Context, interval time.Duration) {
+	defer f.conn.Close()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for id := 1; ; id++ {
+		request := []byte(whoRequest + " " + strconv.Itoa(id))
+		_, err := f.conn.Write(request)
+		if errors.Is(err, unix.ECONNREFUSED) { // about an earlier datagram; this one was not sent
+			_, err = f.conn.Write(request)
+		}
+		switch o, known := errnoOutcome(err); {
+		case err == nil:
+			f.update(func(c *FlowCount) { c.Sent++ })
+		case known:
+			f.update(func(c *FlowCount) { c.Errors[o.String()]++ })
+		case errors.Is(err, unix.ECONNREFUSED): // the watch has its name
+		default:
+			f.update(func(c *FlowCount) { c.Errors[err.Error()]++ })
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Flow) receive() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := f.conn.Read(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error, reported once; the watch has its name
+		}
+		o, _ := reachable(buf[:n])
+		name := o.Endpoint
+		if name == "" {
+			name = o.Detail
+		}
+		f.update(func(c *FlowCount) { c.Answered[name]++; c.Last = name })
+	}
+}

@@ -1,0 +1,42 @@
+package lab
+
+// Verdict is what a cell comes to.
+type Verdict string
+
+const (
+	Pass  Verdict = "pass"  // every check as asserted
+	Fail  Verdict = "fail"  // a check deviates
+	Skip  Verdict = "skip"  // not applicable here, for the reason given
+	Error Verdict = "error" // the lab itself could not tell, for the reason given
+)
+
+// Check is one asserted observation inside a cell.
+type Check struct {
+	Claim    string `json:"claim,omitempty"`   // id of the claim it bears on, "" for none
+	Step     string `json:"step"`              // file:line of the assertion
+	What     string `json:"what"`              // what was observed: "probe ext tcp n1:nodeport/web"
+	Expected string `json:"expected"`          // as the script says it
+	Observed string `json:"observed"`          // as it came out
+	OK       bool   `json:"ok"`                // observed meets expected
+	Control  bool   `json:"control,omitempty"` // proves that the lab can see the other outcome; if it deviates, the cell is an error
+	// Contradicts is set where reality, as asserted, is not what the claim says: what is really so.
+	Contradicts string `json:"contradicts,omitempty"`
+}
+
+// Result is what one cell came to: an element of run.json's "cells".
+type Result struct {
+	Cell
+	Verdict    Verdict  `json:"verdict"`
+	Reason     string   `json:"reason,omitempty"` // for skip and error; for fail the first deviation
+	DurationMs int64    `json:"durationMs"`
+	Checks     []Check  `json:"checks"`
+	Evidence   []string `json:"evidence"` // paths relative to the run's folder
+	Repro      string   `json:"repro"`
+}
+
+// Claim is a sentence somebody published about a mode, in our words, with its source.
+type Claim struct {
+	ID     string `json:"id"`     // "N1"
+	Source string `json:"source"` // "vips", "kep 3866", "k/k#74839"
+	Text   string `json:"text"`
+}

@@ -1,0 +1,272 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"kplab/lab"
+	"kplab/lab/probe"
+)
+
+// heldConn is a connection, or several, that a script keeps open under a name.
+type heldConn struct {
+	conns []*probe.Conn
+}
+
+func (s *session) closeHeld() {
+	for _, h := range s.held {
+		for _, c := range h.conns {
+			c.Close()
+		}
+	}
+}
+
+// bulk is how much goes through a connection before a stray segment is sent: several times the largest window that either
+// end offers, so that the oldest sequence numbers are out of every window.
+const bulk = 8 << 20
+
+// connectionCommands are about TCP connections that outlive one request.
+func (s *session) connectionCommands() map[string]command {
+	return map[string]command{
+		"connect": {
+			args:    "NAME [-4|-6] FROM TARGET",
+			summary: "open a TCP connection, keep it as NAME and observe what probe would",
+			parse: func(args []string) (action, error) {
+				if len(args) < 3 {
+					return nil, errors.New("expected a name, a host and a target")
+				}
+				name := args[0]
+				fams, rest := takeFamilies(args[1:])
+				if len(rest) != 2 || len(fams) != 1 {
+					return nil, errors.New("expected a name, a host and a target")
+				}
+				t, err := parseTarget(rest[1])
+				if err != nil {
+					return nil, err
+				}
+				return func(ctx context.Context) error { return s.connect(ctx, name, rest[0], t, fams[0]) }, nil
+			},
+		},
+		"exchange": {
+			args:    "NAME [BYTES]",
+			summary: "send a request over a kept connection and observe alive (it was answered), reset, closed or timeout",
+			detail:  []string{"With BYTES, that many are fetched; 'bulk' stands for enough to move past every window."},
+			parse: func(args []string) (action, error) {
+				if len(args) < 1 || len(args) > 2 {
+					return nil, errors.New("expected a name, and perhaps a number of bytes")
+				}
+				var n int64
+				if len(args) == 2 {
+					var err error
+					if n, err = parseBytes(args[1]); err != nil {
+						return nil, err
+					}
+				}
+				return s.onConn(args[0], func(ctx context.Context, c *probe.Conn) error { return s.exchange(ctx, args[0], c, n) }), nil
+			},
+		},
+		"inject": {
+			args:    "NAME old|future",
+			summary: "send, from the pod at the far end of a kept connection, one segment of it that is out of window",
+			detail: []string{"old: a sequence number acknowledged long ago, what an overly delayed duplicate looks like (kernel commit 6e250dcbff1d, 6.1, made conntrack accept it). " +
+				"future: 50 MB beyond the window. The connection must have moved 'bulk' bytes before.",
+				"Observes sent, with the attribute answer: what came back to the pod (rst, ack or nothing)."},
+			parse: func(args []string) (action, error) {
+				kinds := map[string]probe.Position{"old": probe.Old, "future": probe.Future}
+				if len(args) != 2 {
+					return nil, errors.New("expected a name and old or future")
+				}
+				kind, ok := kinds[args[1]]
+				if !ok {
+					return nil, fmt.Errorf("unknown segment %q: expected old or future", args[1])
+				}
+				return s.onConn(args[0], func(ctx context.Context, c *probe.Conn) error {
+					server, err := s.Env.Host(c.Endpoint())
+					if err != nil {
+						return err
+					}
+					sent, err := probe.Inject(ctx, server, c, kind, s.scaled(answerDeadline))
+					if err != nil {
+						return err
+					}
+					s.observe(observation{what: "inject " + args[0] + " " + args[1], outcome: "sent", got: sent.String(), attrs: map[string]string{"answer": sent.Answer}})
+					return nil
+				}), nil
+			},
+		},
+		"close": {
+			args:    "NAME",
+			summary: "close a kept connection, or all of a spread",
+			parse: func(args []string) (action, error) {
+				if len(args) != 1 {
+					return nil, errors.New("expected one name")
+				}
+				return func(context.Context) error {
+					h := s.held[args[0]]
+					if h == nil {
+						return fmt.Errorf("no connection %q is kept", args[0])
+					}
+					delete(s.held, args[0])
+					for _, c := range h.conns {
+						c.Close()
+					}
+					return nil
+				}, nil
+			},
+		},
+	}
+}
+
+func parseBytes(word string) (int64, error) {
+	if word == "bulk" {
+		return bulk, nil
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || n < 1 || n > 1<<30 {
+		return 0, fmt.Errorf("%q: expected a number of bytes up to 1 GiB, or bulk", word)
+	}
+	return n, nil
+}
+
+// onConn makes an action on the first connection kept under a name.
+func (s *session) onConn(name string, do func(context.Context, *probe.Conn) error) action {
+	return func(ctx context.Context) error {
+		h := s.held[name]
+		if h == nil || len(h.conns) == 0 {
+			return fmt.Errorf("no connection %q is kept", name)
+		}
+		ctx, cancel := s.deadline(ctx, connDeadline)
+		defer cancel()
+		return do(ctx, h.conns[0])
+	}
+}
+
+// answerDeadline is how long to wait for an answer that may well not come, on a link without queues.
+const answerDeadline = 300 * time.Millisecond
+
+// connDeadline bounds one command on a connection, bulk transfer included.
+const connDeadline = 20 * time.Second
+
+func (s *session) connect(ctx context.Context, name, fromName string, t target, family lab.Family) error {
+	if s.held[name] != nil {
+		return fmt.Errorf("a connection %q is kept already", name)
+	}
+	from, err := s.Env.Host(fromName)
+	if err != nil {
+		return err
+	}
+	to, err := s.resolve(ctx, t, from, "tcp", family)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.deadline(ctx, connDeadline)
+	defer cancel()
+	conn, out, err := probe.Hold(ctx, from, probe.Request{Network: "tcp", Target: to, Timeout: s.probeTimeout()})
+	if err != nil {
+		return err
+	}
+	if conn != nil {
+		s.held[name] = &heldConn{conns: []*probe.Conn{conn}}
+	}
+	s.observe(s.outcome("connect "+familyFlag(family)+fromName+" "+t.text, out))
+	return nil
+}
+
+func (s *session) exchange(ctx context.Context, name string, c *probe.Conn, n int64) error {
+	var state probe.State
+	var err error
+	what := "exchange " + name
+	if n > 0 {
+		what += " bulk"
+		state, err = c.Bulk(ctx, n)
+	} else {
+		state, err = c.Exchange(ctx, 64)
+	}
+	if err != nil {
+		return err
+	}
+	s.observe(observation{what: what, outcome: string(state), attrs: map[string]string{"endpoint": c.Endpoint()}})
+	return nil
+}
+
+// spread makes n connections in turn, so that a scheduler sees each before the next.
+func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string) error {
+	from, err := s.Env.Host(fromName)
+	if err != nil {
+		return err
+	}
+	to, err := s.resolve(ctx, t, from, "tcp", family)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.deadline(ctx, connDeadline)
+	defer cancel()
+	if keep != "" && s.held[keep] != nil {
+		return fmt.Errorf("a connection %q is kept already", keep)
+	}
+	d, err := probe.Spread(ctx, from, probe.Request{Network: "tcp", Target: to, Timeout: s.probeTimeout()}, n, keep != "")
+	if err != nil {
+		return err
+	}
+	if keep != "" {
+		s.held[keep] = &heldConn{conns: d.Conns}
+	}
+	attrs, failed := map[string]string{}, 0
+	for endpoint, count := range d.Endpoints {
+		attrs[endpoint] = strconv.Itoa(count)
+	}
+	for _, count := range d.Failed {
+		failed += count
+	}
+	attrs["failed"] = strconv.Itoa(failed)
+	s.observe(observation{what: fmt.Sprintf("spread %s%s %s %d", familyFlag(family), fromName, t.text, n), outcome: d.String(), attrs: attrs})
+	return nil
+}
+
+// arp asks for an address on eth0 and reports who answers.
+func (s *session) arp(ctx context.Context, fromName string, t target, family lab.Family) error {
+	from, err := s.Env.Host(fromName)
+	if err != nil {
+		return err
+	}
+	addr, _, err := s.resolvePlace(ctx, t, from, family)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.deadline(ctx, probeDeadline+toolDeadline)
+	defer cancel()
+	ask := probe.ARP
+	if family == lab.IPv6 {
+		ask = probe.NDP
+	}
+	res, err := ask(ctx, from, "eth0", addr, s.scaled(answerDeadline))
+	if err != nil {
+		return err
+	}
+	o := observation{what: "arp " + familyFlag(family) + fromName + " " + t.text, outcome: "silent", attrs: map[string]string{"answers": "0"}}
+	if res.Answered() {
+		var hosts []string
+		for _, mac := range res.MACs {
+			hosts = append(hosts, s.hostOfMAC(ctx, mac.String()))
+		}
+		o.outcome = "answered"
+		o.attrs = map[string]string{"answers": strconv.Itoa(len(res.MACs)), "mac": res.MACs[0].String(), "host": hosts[0]}
+		o.got = "answered (" + strings.Join(hosts, ", ") + ")"
+	}
+	s.observe(o)
+	return nil
+}
+
+// hostOfMAC names the node whose eth0 has the MAC, or returns the MAC itself.
+func (s *session) hostOfMAC(ctx context.Context, mac string) string {
+	for _, n := range s.Env.Nodes() {
+		if out, err := n.Run(ctx, "ip", "-o", "link", "show", "eth0"); err == nil && strings.Contains(out, mac) {
+			return n.Name()
+		}
+	}
+	return mac
+}

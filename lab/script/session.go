@@ -1,0 +1,144 @@
+package script
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"rsc.io/script"
+
+	"kplab/lab"
+)
+
+// Setting is what a script runs in and where it reports to.
+type Setting struct {
+	Env     lab.Env
+	Cell    lab.Cell
+	Machine lab.Machine
+	Check   func(lab.Check)                // takes each check as it is made
+	Log     func(string)                   // takes the transcript, line by line
+	Keep    func(name string, data []byte) // takes evidence
+}
+
+// session is one execution of a script, or the dry one that checks it.
+type session struct {
+	Setting
+	script *Script
+	dry    bool
+
+	at     int      // line being executed
+	conds  []string // its conditions (dry only)
+	claim  string
+	last   []observation
+	checks []lab.Check
+	held   map[string]*heldConn
+	state  *script.State
+}
+
+// stopError ends a script early with a verdict: a skip, or a must that did not hold.
+type stopError struct {
+	verdict lab.Verdict
+	reason  string
+}
+
+func (e *stopError) Error() string { return e.reason }
+
+// Run executes the script and returns its verdict and, unless it passed, the reason.
+func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
+	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}}
+	defer sess.closeHeld()
+	state, err := script.NewState(ctx, "/", []string{})
+	if err != nil {
+		return lab.Error, err.Error()
+	}
+	lines := &lineReader{lines: s.comment, at: &sess.at}
+	err = sess.engine().Execute(state, s.File, bufio.NewReader(lines), logWriter(set.Log))
+	if err == nil {
+		err = sess.proxiesRun()
+	}
+	return sess.verdict(ctx, err)
+}
+
+// verdict reads the outcome off the checks and the error that ended the script, if any.
+func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) {
+	var stop *stopError
+	switch {
+	case errors.As(err, &stop) && stop.verdict == lab.Skip:
+		return lab.Skip, stop.reason
+	case err != nil && !errors.As(err, &stop):
+		if cause := context.Cause(ctx); cause != nil {
+			return lab.Error, fmt.Sprintf("%v (%v)", err, cause)
+		}
+		return lab.Error, fmt.Sprintf("%s:%d: %v", s.script.File, s.at, bare(err))
+	}
+	for _, c := range s.checks {
+		if c.Control && !c.OK {
+			return lab.Error, fmt.Sprintf("control deviates, so the other checks prove nothing: %s: %s: expected %s, observed %s", c.Step, c.What, c.Expected, c.Observed)
+		}
+	}
+	for _, c := range s.checks {
+		if !c.OK {
+			return lab.Fail, fmt.Sprintf("%s: %s: expected %s, observed %s", c.Step, c.What, c.Expected, c.Observed)
+		}
+	}
+	if len(s.checks) == 0 {
+		return lab.Error, "the script made no check in this setting"
+	}
+	return lab.Pass, ""
+}
+
+// proxiesRun is the guard against the oldest trap: a dead kube-proxy whose rules, or whose predecessor's, still answer.
+func (s *session) proxiesRun() error {
+	for _, n := range s.Env.Nodes() {
+		if _, err := n.Proxy().Running(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) step() string { return fmt.Sprintf("%s:%d", s.script.File, s.at) }
+
+// deadline bounds one command.
+func (s *session) deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.scaled(d))
+}
+
+// scaled makes a duration of the reference machine one of this machine.
+func (s *session) scaled(d time.Duration) time.Duration {
+	return lab.Deadlines{Unit: s.Machine.Unit}.Of(d)
+}
+
+// lineReader hands out one line a Read, so that the line being executed is known: the engine does not tell its commands.
+type lineReader struct {
+	lines []string
+	next  int
+	at    *int
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if r.next == len(r.lines) {
+		return 0, io.EOF
+	}
+	line := r.lines[r.next] + "\n"
+	if len(line) > len(p) {
+		return 0, fmt.Errorf("line %d is longer than %d bytes", r.next+1, len(p))
+	}
+	r.next++
+	*r.at = r.next
+	return copy(p, line), nil
+}
+
+// logWriter splits the engine's transcript into lines.
+type logWriter func(string)
+
+func (w logWriter) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		w(strings.TrimSuffix(line, "\n"))
+	}
+	return len(p), nil
+}

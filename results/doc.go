@@ -1,0 +1,15 @@
+// Package results keeps what a run of the lab found and shows it to people and to machines.
+//
+// A [Store] takes the [lab.Event]s of every machine that takes part and leaves a folder:
+//
+//	run.json      the run: a [Run], rewritten while cells end
+//	events.jsonl  every event, appended at once; [Recover] rebuilds run.json from it after a kill -9
+//	matrix.md     scenarios x settings, what differs between modes, what failed and how to repeat it
+//	ledger.md     every claim: confirmed, contradicted or untested
+//	junit.xml     the same cells for CI
+//	cells/ID/     the evidence of each cell
+//	machines/ID/  what a machine left that belongs to no cell, such as a guest's console log
+//
+// [Text] and [Markdown] render a run, [LedgerText] and [LedgerMarkdown] its claims, [JUnit] its cells as JUnit XML,
+// and [Progress] follows a run live.
+package results

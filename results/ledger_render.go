@@ -1,0 +1,137 @@
+package results
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ClaimCount is the number of claims of each verdict.
+type ClaimCount struct{ Confirmed, Contradicted, Untested int }
+
+// CountClaims counts the lines of a ledger by verdict.
+func CountClaims(claims []ClaimResult) ClaimCount {
+	var n ClaimCount
+	for _, c := range claims {
+		switch c.Verdict {
+		case Confirmed:
+			n.Confirmed++
+		case Contradicted:
+			n.Contradicted++
+		default:
+			n.Untested++
+		}
+	}
+	return n
+}
+
+func (n ClaimCount) String() string {
+	return fmt.Sprintf("%d claims confirmed, %d contradicted, %d untested", n.Confirmed, n.Contradicted, n.Untested)
+}
+
+// LedgerText writes a ledger for a terminal: what is contradicted first, since that is news, then what is confirmed,
+// then the ids of what is untested.
+func LedgerText(w io.Writer, claims []ClaimResult, o TextOptions) error {
+	t := &text{TextOptions: o}
+	idWidth := 2
+	for _, c := range claims {
+		idWidth = max(idWidth, columns(c.ID))
+	}
+	for _, v := range []ClaimVerdict{Contradicted, Confirmed} {
+		titled := false
+		for _, c := range claims {
+			if c.Verdict != v {
+				continue
+			}
+			if !titled {
+				t.line(v.paint(o, v.glyph()+" "+string(v)))
+				titled = true
+			}
+			t.claim(c, idWidth)
+		}
+		if titled {
+			t.line("")
+		}
+	}
+	var untested []string
+	for _, c := range claims {
+		if c.Verdict != Confirmed && c.Verdict != Contradicted {
+			untested = append(untested, c.ID)
+		}
+	}
+	if len(untested) > 0 {
+		t.line(Untested.paint(o, Untested.glyph()+" "+string(Untested)))
+		for _, l := range wrap(strings.Join(untested, " "), t.width()-2) {
+			t.line("  " + l)
+		}
+		t.line("")
+	}
+	t.title(CountClaims(claims).String())
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+func (t *text) claim(c ClaimResult, idWidth int) {
+	indent := 2 + idWidth + 2
+	body := c.Text
+	if c.Source != "" {
+		body = strings.TrimSpace(body + " (" + c.Source + ")")
+	}
+	if body == "" {
+		body = "(not in the catalogue)"
+	}
+	for i, l := range wrap(oneLine(body), t.width()-indent) {
+		id := ""
+		if i == 0 {
+			id = c.ID
+		}
+		t.line("  " + pad(id, idWidth) + "  " + l)
+	}
+	if c.Note != "" {
+		t.labeled(indent, "really", oneLine(c.Note))
+	}
+	if len(c.Settings) > 0 {
+		t.labeled(indent, "tested on", strings.Join(c.Settings, "; "))
+	}
+}
+
+// LedgerMarkdown writes a ledger as GitHub's Markdown, in the order given.
+func LedgerMarkdown(w io.Writer, claims []ClaimResult) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Ledger\n\n%s\n\n", CountClaims(claims))
+	b.WriteString("| id | claim | source | verdict | really | tested on |\n|---|---|---|---|---|---|\n")
+	for _, c := range claims {
+		verdict := c.Verdict.glyph() + " " + string(c.Verdict)
+		if c.Verdict == Contradicted {
+			verdict = "**" + verdict + "**"
+		}
+		var settings []string
+		for _, s := range c.Settings {
+			settings = append(settings, mdText(s))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
+			mdText(c.ID), mdText(c.Text), mdText(c.Source), verdict, mdText(c.Note), strings.Join(settings, "<br>"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (v ClaimVerdict) glyph() string {
+	switch v {
+	case Confirmed:
+		return "✓"
+	case Contradicted:
+		return "✗"
+	}
+	return "–"
+}
+
+func (v ClaimVerdict) paint(o TextOptions, s string) string {
+	switch v {
+	case Confirmed:
+		return o.paint(green, s)
+	case Contradicted:
+		return o.paint(bold+";"+red, s)
+	}
+	return o.paint(yellow, s)
+}
