@@ -141,6 +141,11 @@ func (h *host) addAddresses() error {
 			if err := h.setAddress(a.iface, p, true); err != nil {
 				return err
 			}
+			if a.name == "floating" || a.name == "secondary" {
+				if err := h.deprecate(a.iface, p); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

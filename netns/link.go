@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 
@@ -74,6 +75,23 @@ func (h *host) setAddress(iface string, p netip.Prefix, present bool) error {
 	}
 	if err := op(link, addr); err != nil {
 		return fmt.Errorf("%s: %s %s on %s: %w", h.spec.Name, verb, p, iface, err)
+	}
+	return nil
+}
+
+// deprecate keeps an IPv6 address from being chosen as a source, as keepalived does for its VIPs; for IPv4 the first address
+// of a subnet is the source anyway.
+func (h *host) deprecate(iface string, p netip.Prefix) error {
+	if p.Addr().Is4() {
+		return nil
+	}
+	link, err := h.nl.LinkByName(iface)
+	if err != nil {
+		return fmt.Errorf("%s: interface %s: %w", h.spec.Name, iface, err)
+	}
+	addr := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD, ValidLft: math.MaxUint32, PreferedLft: 0}
+	if err := h.nl.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("%s: deprecate %s on %s: %w", h.spec.Name, p, iface, err)
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 			say(lab.Event{Type: lab.EventCheck, Check: &k})
 		},
 		Log: func(line string) {
+			line = fmt.Sprintf("%6.2fs  %s", time.Since(start).Seconds(), line)
 			transcript = append(append(transcript, line...), '\n')
 			say(lab.Event{Type: lab.EventStep, Message: line})
 		},

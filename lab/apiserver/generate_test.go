@@ -96,13 +96,13 @@ func TestGenerateEndpointSlices(t *testing.T) {
 	assert.Equal(t, []string{"web-ipv4-2 a=9090/TCP b=81/TCP: 10.1.0.5 rs-", "web-ipv6:"}, shape(s.EndpointSlices("", "web")))
 	apply(t, s, `{apiVersion: v1, kind: Service, metadata: {name: web, labels: {x: z}}, spec: {ipFamilyPolicy: SingleStack, selector: {app: other}, ports: [{port: 80}]}}`)
 	slices = s.EndpointSlices("", "web")
-	assert.Equal(t, []string{"web-ipv4 =80/TCP: 10.1.0.9 ---"}, shape(slices))
+	assert.Equal(t, []string{"web-ipv4-2 =80/TCP: 10.1.0.9 ---"}, shape(slices))
 	assert.Equal(t, "z", slices[0].Labels["x"])
 
 	// A label change moves a pod out of one Service and into another.
 	apply(t, s, svc("second", "selector: {app: moved}, ports: [{port: 80}]"),
 		`{apiVersion: v1, kind: Pod, metadata: {name: stranger, labels: {app: moved}}, status: {podIP: 10.1.0.9}}`)
-	assert.Equal(t, []string{"web-ipv4:"}, shape(s.EndpointSlices("", "web")))
+	assert.Equal(t, []string{"web-ipv4-2:"}, shape(s.EndpointSlices("", "web")))
 	assert.Equal(t, []string{"second-ipv4 =80/TCP: 10.1.0.9 ---"}, shape(s.EndpointSlices("", "second")))
 
 	require.NoError(t, s.Delete(t.Context(), "Service", "", "web"))

@@ -95,11 +95,12 @@ func TestWatchFromVersion(t *testing.T) {
 	// Without resourceVersion a watch begins with what exists, without sendInitialEvents with what changes.
 	want(t, stream(t, ctx, url+"/api/v1/nodes?watch=true"), "ADDED", "a")
 	changes := stream(t, ctx, url+"/api/v1/nodes?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	apply(t, s, node("a", "first: change"))
+	want(t, changes, "MODIFIED", "a")
+
 	for i := range 20 {
 		apply(t, s, node("a", fmt.Sprintf("n: '%d'", i)))
 	}
-	want(t, changes, "MODIFIED", "a")
-
 	expired, err := stream(t, ctx, url+"/api/v1/nodes?watch=true&resourceVersion="+first)()
 	require.NoError(t, err)
 	assert.Equal(t, "ERROR", expired.Type)

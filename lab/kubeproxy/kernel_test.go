@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/mod/semver"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -169,7 +170,7 @@ func becomeNode() error {
 			return err
 		}
 	}
-	// Any, so that the packets to a cluster IP get as far as the rules.
+	// A route, so that packets to a cluster IP get as far as the rules.
 	_, cluster, _ := net.ParseCIDR("10.96.0.0/16")
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: cluster, Src: net.ParseIP("192.0.2.1")})
 }
@@ -342,4 +343,188 @@ func TestNodeLife(t *testing.T) {
 			t.Logf("errors logged:\n%s", strings.Join(c.proxy.Errors(), "\n"))
 		})
 	}
+}
+
+// kernelHasIPVS reports whether this kernel, without loading modules, has IP_VS.
+func kernelHasIPVS() bool {
+	_, err := os.Stat("/proc/net/ip_vs")
+	return err == nil
+}
+
+// TestNodeExits is about kube-proxies that end when they should run.
+func TestNodeExits(t *testing.T) {
+	b := onNode(t)
+	if b == nil {
+		return
+	}
+	ctx := t.Context()
+	exit := func(t *testing.T, err error) *lab.ProxyExit {
+		var e *lab.ProxyExit
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "n1", e.Node)
+		assert.Equal(t, 1, e.Code)
+		t.Logf("exited: %s", e.Last)
+		return e
+	}
+	since137 := semver.Compare("v"+b.Version, "v1.37.0") >= 0
+
+	t.Run("ipvs without IP_VS", func(t *testing.T) {
+		if kernelHasIPVS() {
+			t.Skip("this kernel has IP_VS")
+		}
+		c := newCluster(t, lab.IPVS, b.Version)
+		began := time.Now()
+		e := exit(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+		assert.Less(t, time.Since(began), 15*time.Second, "the exit ends the wait")
+		assert.Contains(t, e.Last, "can't use the IPVS proxier: ")
+		assert.Contains(t, e.Log, `"command failed"`)
+		running, err := c.proxy.Running()
+		require.NoError(t, err, "Start has told it")
+		assert.False(t, running)
+		require.NoError(t, c.proxy.Stop(ctx))
+	})
+	t.Run("mode behind a gate", func(t *testing.T) {
+		c := newCluster(t, lab.IPVS, b.Version)
+		e := exit(t, c.proxy.Start(ctx, lab.ProxyOptions{Set: map[string]string{"featureGates.KubeProxyIPVS": "false"}}))
+		if since137 {
+			assert.Equal(t, `failed validate: KubeProxyConfiguration.Mode.ProxyMode: Invalid value: "ipvs": must be iptables, nftables or blank (blank means the best-available proxy [currently iptables])`, e.Last)
+		} else {
+			assert.Contains(t, e.Last, "unrecognized feature gate: KubeProxyIPVS")
+		}
+	})
+	t.Run("unknown flag", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		assert.Contains(t, exit(t, c.proxy.Start(ctx, lab.ProxyOptions{Args: []string{"--nonsense"}})).Last, "unknown flag: --nonsense")
+	})
+	t.Run("later, by itself", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+		// It ends when its configuration is written to.
+		require.NoError(t, nodeHost{}.WriteFile("/run/kplab/kube-proxy-1.yaml", []byte("changed")))
+		require.Eventually(t, func() bool { running, _ := c.proxy.Running(); return !running }, 20*time.Second, time.Millisecond)
+		_, err := c.proxy.Running()
+		e := exit(t, err)
+		assert.Contains(t, e.Last, "configuration file was updated")
+		_, err = c.proxy.Running()
+		exit(t, err)
+		_, err = c.proxy.Mode(ctx)
+		exit(t, err)
+		require.NoError(t, c.proxy.Stop(ctx), "Mode has told it")
+	})
+	t.Run("killed by somebody else, while waited for", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+		ahead := kubeproxy.New(nodeHost{}, kubeproxy.Options{})
+		require.ErrorContains(t, ahead.WaitSynced(ctx), "was not started")
+		killProxies(t)
+		err := c.proxy.WaitSynced(ctx)
+		var e *lab.ProxyExit
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, -1, e.Code)
+		assert.Contains(t, e.Last, "signal: killed")
+	})
+	t.Run("unknown field and version", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		require.ErrorContains(t, c.proxy.Start(ctx, lab.ProxyOptions{Set: map[string]string{"nodePortAddress": "x"}}), `did you mean "nodePortAddresses"?`)
+		require.ErrorContains(t, c.proxy.Start(ctx, lab.ProxyOptions{Version: "1.30.0"}), "not among those given to this run: "+b.Version)
+	})
+	t.Run("unset mode", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{Set: map[string]string{"mode": ""}}))
+		mode, err := c.proxy.Mode(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, "iptables", mode)
+		assert.Equal(t, since137, strings.Contains(c.proxy.Log(), "No kube-proxy mode specified"))
+	})
+}
+
+// killProxies kills every process of the node but this one.
+func killProxies(t *testing.T) {
+	require.NoError(t, syscall.Kill(-1, syscall.SIGKILL)) // of this pid namespace; the caller is left out
+}
+
+// TestNodeSync is about what WaitSynced says and does when changes and syncs meet.
+func TestNodeSync(t *testing.T) {
+	b := onNode(t)
+	if b == nil {
+		return
+	}
+	ctx := t.Context()
+
+	t.Run("a change that never comes", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		c.serve(t, "a", listen(t))
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+		require.NoError(t, c.api.Close())
+		c.serve(t, "b", listen(t))
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		err := c.proxy.WaitSynced(short)
+		require.ErrorContains(t, err, "is not synced after")
+		require.ErrorContains(t, err, "it has seen 2 of 4 Service changes, it has seen 1 of 2 EndpointSlice changes")
+	})
+	t.Run("changes while it starts", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		endpoint := listen(t)
+		for i := range 5 {
+			c.serve(t, fmt.Sprintf("before%d", i), endpoint)
+		}
+		stop, churned := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(churned)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				service, err := c.api.Service("default", fmt.Sprintf("before%d", i%5))
+				if err != nil {
+					return
+				}
+				service = service.DeepCopy()
+				service.Annotations = map[string]string{"kplab/round": fmt.Sprint(i)}
+				if c.api.Apply(context.Background(), service) != nil {
+					return
+				}
+			}
+		}()
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+		close(stop)
+		<-churned
+		address := c.serve(t, "after", endpoint)
+		require.NoError(t, c.proxy.WaitSynced(ctx))
+		require.NoError(t, connect(address))
+		address = c.serve(t, "later", endpoint)
+		require.NoError(t, c.proxy.WaitSynced(ctx))
+		require.NoError(t, connect(address))
+	})
+	t.Run("a log turned down", func(t *testing.T) {
+		c := newCluster(t, lab.NFTables, b.Version)
+		endpoint := listen(t)
+		require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{Set: map[string]string{"logging.verbosity": "0"}}))
+		for i := range 5 {
+			address := c.serve(t, fmt.Sprint("s", i), endpoint)
+			require.NoError(t, c.proxy.WaitSynced(ctx))
+			require.NoError(t, connect(address), "round %d", i)
+		}
+	})
+	t.Run("many changes at once", func(t *testing.T) {
+		for _, mode := range []lab.Mode{lab.IPTables, lab.NFTables} {
+			c := newCluster(t, mode, b.Version)
+			endpoint := listen(t)
+			require.NoError(t, c.proxy.Start(ctx, lab.ProxyOptions{}))
+			for round := range 5 {
+				var addresses []string
+				for i := range 10 {
+					addresses = append(addresses, c.serve(t, fmt.Sprintf("s%d-%d", round, i), endpoint))
+				}
+				require.NoError(t, c.proxy.WaitSynced(ctx))
+				for _, address := range addresses {
+					require.NoError(t, connect(address), "%s, round %d", mode, round)
+				}
+			}
+			require.NoError(t, c.proxy.Kill(ctx))
+		}
+	})
 }

@@ -135,7 +135,7 @@ func inspect(ctx context.Context, job lab.Job) lab.Machine {
 	m.Unit = calibrate(ctx, job.Root)
 	var group sync.WaitGroup
 	group.Go(func() { m.Features = Features() })
-	group.Go(func() { m.Tools = Versions(ctx, Chroot(job.Root)) })
+	group.Go(func() { m.Tools = Tools(ctx, job.Root) })
 	group.Wait()
 	return m
 }

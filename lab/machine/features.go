@@ -1,11 +1,10 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/google/nftables"
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// featureProbes tries what a kernel can do by doing it in an empty network namespace. What modules are loaded says nothing:
+// featureProbes tries what a kernel can do by doing it in the current, private network namespace. What modules are loaded says nothing:
 // a feature may be built in, or loaded when it is first asked for.
 func featureProbes() map[string]func() error {
 	comment := xt.Comment("kplab")
@@ -35,28 +34,24 @@ func featureProbes() map[string]func() error {
 		"nft_numgen":     func() error { return probeNFTables(&expr.Numgen{Register: 1, Modulus: 2, Type: unix.NFT_NG_RANDOM}) },
 		"sctp":           probeSCTP,
 		"veth":           func() error { return addLink(&netlink.Veth{LinkAttrs: named("kplab-a"), PeerName: "kplab-b"}) },
-		"vlan":           probeVLAN,
 	}
 }
 
 // Features says what this kernel can do, by name: bridge, conntrack, dummy, ip_set, ip_vs, ipv6, netem,
-// nf_tables, nfnetlink_acct, nft_compat (iptables rules on nf_tables), nft_fib, nft_numgen, sctp, veth, vlan. Each is tried in a network namespace of its own, which makes the
+// nf_tables, nfnetlink_acct, nft_compat (iptables rules on nf_tables), nft_fib, nft_numgen, sctp, veth. Each is tried in a new network namespace, which makes the
 // kernel load its module; the caller needs CAP_SYS_ADMIN and CAP_NET_ADMIN there.
 func Features() map[string]bool {
-	var (
-		mu    sync.Mutex
-		group sync.WaitGroup
-	)
 	features := map[string]bool{}
-	for name, probe := range featureProbes() {
-		group.Go(func() {
-			err := inNewNetns(probe)
-			mu.Lock()
-			defer mu.Unlock()
-			features[name] = err == nil
-		})
+	// One namespace for all: making one takes a slow machine longer than most probes.
+	err := inNewNetns(func() error {
+		for name, probe := range featureProbes() {
+			features[name] = probe() == nil
+		}
+		return nil
+	})
+	if err != nil {
+		clear(features)
 	}
-	group.Wait()
 	return features
 }
 
@@ -83,7 +78,14 @@ func named(name string) netlink.LinkAttrs {
 
 func addLink(l netlink.Link) error { return netlink.LinkAdd(l) }
 
+// probeIPVS asks for IPVS's netlink family. Asking loads its module only from 5.14 on; before, whoever wants IPVS runs modprobe.
 func probeIPVS() error {
+	if _, err := netlink.GenlFamilyGet("IPVS"); err == nil {
+		return nil
+	}
+	if err := exec.Command("modprobe", "ip_vs").Run(); err != nil {
+		return fmt.Errorf("load ip_vs: %w", err)
+	}
 	_, err := netlink.GenlFamilyGet("IPVS")
 	return err
 }
@@ -138,19 +140,4 @@ func probeSCTP() error {
 		return err
 	}
 	return unix.Close(fd)
-}
-
-func probeVLAN() error {
-	parent := &netlink.Veth{LinkAttrs: named("kplab-a"), PeerName: "kplab-b"}
-	if err := netlink.LinkAdd(parent); err != nil {
-		return err
-	}
-	l, err := netlink.LinkByName("kplab-a")
-	if err != nil {
-		return err
-	}
-	attrs := named("kplab-v")
-	attrs.ParentIndex = l.Attrs().Index
-	err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 7})
-	return errors.Join(err, netlink.LinkDel(l))
 }

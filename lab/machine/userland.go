@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -83,7 +84,10 @@ func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir string) er
 	if err != nil {
 		return err
 	}
-	var fetched int64
+	var (
+		fetched  int64
+		upstream string // of ipvsadm, which cannot be asked
+	)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("make the userland: %w", err)
@@ -93,7 +97,10 @@ func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir string) er
 		return fmt.Errorf("make the userland: %w", err)
 	}
 	for _, deb := range debs {
-		pkg, _, _ := strings.Cut(filepath.Base(deb), "_")
+		pkg, version, _ := strings.Cut(filepath.Base(deb), "_")
+		if pkg == "ipvsadm" {
+			upstream = upstreamVersion(version)
+		}
 		if i, err := os.Stat(deb); err == nil {
 			fetched += i.Size()
 		}
@@ -113,9 +120,27 @@ func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir string) er
 	if err != nil {
 		return fmt.Errorf("try the userland's tools: %w", err)
 	}
+	tools["ipvsadm"] = upstream
+	record, err := json.Marshal(tools)
+	if err != nil {
+		return fmt.Errorf("record the userland's tools: %w", err)
+	}
+	if err := root.WriteFile(toolsFile, append(record, '\n'), 0o644); err != nil {
+		return fmt.Errorf("record the userland's tools: %w", err)
+	}
 	c.progress("userland %s: fetched %s, keeping %s, nft %s, iptables %s, ipset %s, in %s", r.name, megabytes(fetched), megabytes(treeSize(dir)),
 		tools["nft"], tools["iptables"], tools["ipset"], seconds(started))
 	return nil
+}
+
+// upstreamVersion takes a package's version, as the name of its file has it, for the version of what is in it: "1%3a1.31-1+b1_amd64.deb"
+// is 1.31.
+func upstreamVersion(version string) string {
+	if _, after, ok := strings.Cut(version, "%3a"); ok {
+		version = after
+	}
+	version, _, _ = strings.Cut(version, "-")
+	return version
 }
 
 // placeInUserland merges /usr and leaves out what no tool reads.

@@ -3,6 +3,7 @@ package machine
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -73,6 +74,19 @@ func toolProbes() map[string][]string {
 }
 
 var versionPattern = regexp.MustCompile(`(?:\bv|version |iproute2-)(\d[\w.]*(?: \((?:nf_tables|legacy)\))?)`)
+
+// toolsFile is where a fetched userland records its tools' versions, relative to its root.
+const toolsFile = "kplab/tools.json"
+
+// Tools returns the versions of the tools of the userland at root: as recorded when it was fetched, else as [Versions] finds them.
+func Tools(ctx context.Context, root string) map[string]string {
+	var tools map[string]string
+	b, err := os.ReadFile(filepath.Join("/", root, toolsFile))
+	if err == nil && json.Unmarshal(b, &tools) == nil {
+		return tools
+	}
+	return Versions(ctx, Chroot(root))
+}
 
 // Versions asks a userland's tools ("nft", "iptables", "ipset", "ipvsadm", "conntrack", "kmod", "iproute2") for their versions.
 // Tools that are missing or fail are left out; ipvsadm fails on a kernel without IPVS, whatever it is asked. iptables' version says which variant it is: "1.8.9 (nf_tables)".

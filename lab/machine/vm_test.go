@@ -57,7 +57,7 @@ func TestVMBoots(t *testing.T) {
 			t.Logf("ready after %d ms, gone after %v: %+v", m.BootMs, took, *m)
 			t.Log(said(events, lab.EventLog))
 			assert.True(t, strings.HasPrefix(m.Release, tt.release), m.Release)
-			for _, f := range []string{"ip_vs", "nf_tables", "dummy", "nfnetlink_acct", "ip_set", "sctp", "bridge", "veth", "vlan", "netem", "nft_numgen", "nft_fib", "conntrack", "ipv6", "nft_compat"} {
+			for _, f := range []string{"ip_vs", "nf_tables", "dummy", "nfnetlink_acct", "ip_set", "sctp", "bridge", "veth", "netem", "nft_numgen", "nft_fib", "conntrack", "ipv6", "nft_compat"} {
 				assert.True(t, m.Features[f], f)
 			}
 			assert.NotEmpty(t, m.Tools["ipvsadm"])

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"regexp"
 	"slices"
@@ -132,8 +133,12 @@ func (d *document) decode() []runtime.Object {
 	parser := yamlv3.NewDecoder(bytes.NewReader(d.text))
 	if parser.Decode(&node) == nil && len(node.Content) == 1 {
 		root = node.Content[0]
-		if parser.Decode(&next) == nil {
-			d.fail(next.Line, "expected --- before another document")
+		if err := parser.Decode(&next); !errors.Is(err, io.EOF) {
+			at := next.Line
+			if err != nil {
+				at, _ = errorLine(err.Error())
+			}
+			d.fail(at, "expected --- before another document")
 			return nil
 		}
 	}
@@ -158,14 +163,20 @@ func (d *document) toJSON() ([]byte, bool) {
 		lines = strings.Split(rest, "\n")
 	}
 	for _, l := range lines {
-		at := 1
-		if m := yamlErrorLine.FindStringSubmatchIndex(l); m != nil {
-			at, _ = strconv.Atoi(l[m[2]:m[3]])
-			l = l[:m[0]] + l[m[1]:]
-		}
-		d.fail(at, "expected YAML or JSON: %s", l)
+		at, what := errorLine(l)
+		d.fail(at, "expected YAML or JSON: %s", what)
 	}
 	return nil, false
+}
+
+// errorLine takes the line out of an error of the YAML parsers.
+func errorLine(text string) (line int, rest string) {
+	m := yamlErrorLine.FindStringSubmatchIndex(text)
+	if m == nil {
+		return 1, text
+	}
+	line, _ = strconv.Atoi(text[m[2]:m[3]])
+	return line, text[:m[0]] + text[m[1]:]
 }
 
 // object decodes one object, or the items of a List. node is where it stands in the document, or nil.

@@ -129,7 +129,7 @@ func TestDecodeErrors(t *testing.T) {
 		},
 		"document without separator": {
 			"apiVersion: v1\nkind: Pod\n...\nkind: Pod\n",
-			[]string{`case.txtar:23: expected --- before another document`},
+			[]string{`case.txtar:22: expected --- before another document`},
 		},
 		"in the second document": {
 			head + "---\n" + head + "spec: {typ: NodePort}\n",

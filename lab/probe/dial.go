@@ -93,10 +93,8 @@ func (a *attempt) connect(ns Netns) (*os.File, Outcome, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		if o, ok := errnoOutcome(err); ok {
-			return nil, o, nil
-		}
-		return nil, Outcome{}, fmt.Errorf("probe %s: %w", a.request, err)
+		o, err := a.outcome(err)
+		return nil, o, err
 	}
 	local, err := localAddr(fd)
 	if err != nil {

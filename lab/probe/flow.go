@@ -154,25 +154,29 @@ func (f *Flow) send(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for id := 1; ; id++ {
-		request := []byte(whoRequest + " " + strconv.Itoa(id))
-		_, err := f.conn.Write(request)
-		if errors.Is(err, unix.ECONNREFUSED) { // about an earlier datagram; this one was not sent
-			_, err = f.conn.Write(request)
-		}
-		switch o, known := errnoOutcome(err); {
-		case err == nil:
-			f.update(func(c *FlowCount) { c.Sent++ })
-		case known:
-			f.update(func(c *FlowCount) { c.Errors[o.String()]++ })
-		case errors.Is(err, unix.ECONNREFUSED): // the watch has its name
-		default:
-			f.update(func(c *FlowCount) { c.Errors[err.Error()]++ })
-		}
+		f.update(func(c *FlowCount) { f.sendOne(c, id) }) // under the lock: no answer is counted before its datagram
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (f *Flow) sendOne(c *FlowCount, id int) {
+	request := []byte(whoRequest + " " + strconv.Itoa(id))
+	_, err := f.conn.Write(request)
+	if errors.Is(err, unix.ECONNREFUSED) { // about an earlier datagram; this one was not sent
+		_, err = f.conn.Write(request)
+	}
+	switch o, known := errnoOutcome(err); {
+	case err == nil:
+		c.Sent++
+	case known:
+		c.Errors[o.String()]++
+	case errors.Is(err, unix.ECONNREFUSED): // the watch has its name
+	default:
+		c.Errors[err.Error()]++
 	}
 }
 

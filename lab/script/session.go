@@ -55,8 +55,8 @@ func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
 	if err != nil {
 		return lab.Error, err.Error()
 	}
-	lines := &lineReader{lines: s.comment, at: &sess.at}
-	err = sess.engine().Execute(state, s.File, bufio.NewReader(lines), logWriter(set.Log))
+	lines := &lineReader{lines: s.comment, at: &sess.at, log: set.Log}
+	err = sess.engine().Execute(state, s.File, bufio.NewReader(lines), io.Discard)
 	if err == nil {
 		err = sess.proxiesRun()
 	}
@@ -118,6 +118,7 @@ type lineReader struct {
 	lines []string
 	next  int
 	at    *int
+	log   func(string) // the engine's own transcript comes a section late
 }
 
 func (r *lineReader) Read(p []byte) (int, error) {
@@ -130,15 +131,8 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	}
 	r.next++
 	*r.at = r.next
-	return copy(p, line), nil
-}
-
-// logWriter splits the engine's transcript into lines.
-type logWriter func(string)
-
-func (w logWriter) Write(p []byte) (int, error) {
-	for line := range strings.Lines(string(p)) {
-		w(strings.TrimSuffix(line, "\n"))
+	if text := strings.TrimSpace(line); text != "" {
+		r.log(text)
 	}
-	return len(p), nil
+	return copy(p, line), nil
 }

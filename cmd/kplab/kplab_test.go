@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kplab/lab"
+	"kplab/lab/kubeproxy"
+	"kplab/results"
+)
+
+// binary is kplab itself, built once: static, as `make build` builds it, since it is also a VM's init.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "kplab-test")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "kplab")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+type ran struct {
+	status         int
+	stdout, stderr string
+}
+
+func kplab(t *testing.T, args ...string) ran {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// needKubeProxy skips where no kube-proxy is at hand; `make test` obtains one first, and CI must not skip.
+func needKubeProxy(t *testing.T) {
+	t.Helper()
+	root, err := cacheRoot("")
+	require.NoError(t, err)
+	for _, b := range kubeproxy.Cached(filepath.Join(root, "kube-proxy")) {
+		if b.Version == lab.DefaultKubeProxy {
+			return
+		}
+	}
+	require.Empty(t, os.Getenv("CI"), "kube-proxy %s is not in the cache: make test obtains it", lab.DefaultKubeProxy)
+	t.Skipf("kube-proxy %s is not in the cache: make test obtains it", lab.DefaultKubeProxy)
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	broken := write("broken.txtar", "# It.\nprob c1 tcp svc/web\n")
+	noPorts := write("no-ports.txtar", "# It.\napply a.yaml\n-- a.yaml --\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  sessionAfinity: None\n")
+	matrix := write("matrix.yaml", "modus: [ipvs]\n")
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"mode", []string{"run", "--mode", "nftable"}, `unknown mode "nftable": did you mean "nftables"?`},
+		{"scenario", []string{"run", "clusterip-basic"}, `unknown scenario "clusterip-basic": did you mean "clusterip-basics"?`},
+		{"kernel", []string{"run", "--kernel", "debian-21"}, `"debian-21"`},
+		{"version", []string{"run", "--kube-proxy", "1.37"}, "1.37"},
+		{"userland", []string{"run", "--userland", "debian-10"}, `unknown userland "debian-10"`},
+		{"substrate", []string{"run", "--substrate", "docker"}, `unknown substrate "docker"`},
+		{"flag", []string{"run", "--modes", "ipvs"}, "unknown flag: --modes (see kplab run --help)"},
+		{"verb", []string{"rum"}, `unknown command "rum"`},
+		{"parallel", []string{"run", "-j", "0"}, "0 cells at once: expected 1 or more"},
+		{"script", []string{"run", broken}, broken + `:2: unknown command "prob": did you mean "probe"?`},
+		{"manifest", []string{"run", noPorts}, noPorts + ":9: "},
+		{"matrix file", []string{"run", "-f", matrix}, `unknown field "modus"`},
+		{"matrix file absent", []string{"run", "-f", filepath.Join(dir, "none.yaml")}, "no such file"},
+		{"repro of many cells", []string{"repro", "clusterip-basics", "--mode", "ipvs,nftables"}, "these flags name 2 cells"},
+		{"repro of nothing", []string{"repro"}, "which scenario?"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := kplab(t, tc.args...)
+			assert.Equal(t, exitUsage, r.status)
+			assert.Contains(t, r.stderr, tc.want)
+			assert.NotContains(t, r.stderr, "goroutine", "a panic")
+			assert.Empty(t, r.stdout)
+		})
+	}
+}
+
+func TestVerbsThatRunNothing(t *testing.T) {
+	r := kplab(t, "list")
+	assert.Zero(t, r.status)
+	assert.Contains(t, r.stdout, "nodeport-localhost")
+	r = kplab(t, "show", "commands")
+	assert.Contains(t, r.stdout, "probe [-4|-6|-46] FROM")
+	r = kplab(t, "show", "clusterip-basics")
+	assert.True(t, strings.HasPrefix(r.stdout, "# ClusterIP and NodePort"))
+	assert.Contains(t, kplab(t, "completion", "bash").stdout, "kplab")
+	assert.Contains(t, kplab(t, "run", "--help").stdout, "--kernel")
+}
+
+// TestHostKernel is the canary on the kernel that the tests run on.
+func TestHostKernel(t *testing.T) {
+	needKubeProxy(t)
+	out := filepath.Join(t.TempDir(), "out")
+	r := kplab(t, "run", "clusterip-basics", "nodeport-secondary-address", "--mode", "iptables,nftables", "--kernel", "host", "--out", out, "--json")
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	var run results.Run
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &run))
+	require.Len(t, run.Cells, 4)
+	for _, c := range run.Cells {
+		assert.Equal(t, lab.Pass, c.Verdict, "%s: %s", c.ID(), c.Reason)
+		assert.NotEmpty(t, c.Checks)
+		for _, path := range c.Evidence {
+			assert.FileExists(t, filepath.Join(out, path))
+		}
+	}
+	for _, name := range []string{"run.json", "matrix.md", "ledger.md", "junit.xml"} {
+		assert.FileExists(t, filepath.Join(out, name))
+	}
+	again := kplab(t, "run", "clusterip-basics", "--kernel", "host", "--mode", "nftables", "--out", out)
+	assert.NotZero(t, again.status, "a folder that holds a run is not overwritten")
+	assert.Contains(t, again.stderr, "already holds a run")
+}
+
+// TestSabotage takes kube-proxy out of each scenario: none may pass without it.
+func TestSabotage(t *testing.T) {
+	needKubeProxy(t)
+	for _, name := range []string{"clusterip-basics", "nodeport-secondary-address", "nodeport-localhost", "conntrack-invalid-reset", "lc-scheduler-skew", "kernel-floor"} {
+		t.Run(name, func(t *testing.T) {
+			text := kplab(t, "show", name).stdout
+			var kept []string
+			for _, line := range strings.Split(text, "\n") {
+				if !strings.Contains(line, "kube-proxy start") && !strings.Contains(line, "kube-proxy restart") {
+					kept = append(kept, line)
+				}
+			}
+			file := filepath.Join(t.TempDir(), name+".txtar")
+			require.NoError(t, os.WriteFile(file, []byte(strings.Join(kept, "\n")), 0o600))
+			r := kplab(t, "run", file, "--mode", "nftables", "--kernel", "host")
+			assert.Contains(t, []int{results.ExitFail, results.ExitUnknown}, r.status, r.stdout)
+		})
+	}
+}
+
+// TestVM boots a Debian kernel and runs the cells that only it can run.
+func TestVM(t *testing.T) {
+	if os.Getenv("KPLAB_TEST_VM") == "" {
+		t.Skip("boots a VM, which takes a minute without KVM: set KPLAB_TEST_VM=1 (make test does)")
+	}
+	needKubeProxy(t)
+	out := filepath.Join(t.TempDir(), "out")
+	r := kplab(t, "run", "clusterip-basics", "stale-kube-ipvs0", "--mode", "ipvs,nftables", "--kernel", "debian-12", "--out", out, "--json")
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	var run results.Run
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &run))
+	require.Len(t, run.Cells, 4)
+	for _, c := range run.Cells {
+		assert.Equal(t, lab.Pass, c.Verdict, "%s: %s", c.ID(), c.Reason)
+		assert.True(t, strings.HasPrefix(c.Kernel.Release, "6.1."), c.Kernel.Release)
+	}
+}

@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kplab/lab"
+	"kplab/lab/script"
+)
+
+func parse(t *testing.T, name, header string) *script.Script {
+	t.Helper()
+	s, err := script.Parse(name+".txtar", "# It.\n"+header+"\nprobe c1 tcp s1:80\nexpect reachable\n")
+	require.NoError(t, err)
+	return s
+}
+
+func TestMakePlacesCells(t *testing.T) {
+	monolith := lab.Machine{Release: "6.18.44", Features: map[string]bool{"ip_vs": false}}
+	scripts := []*script.Script{
+		parse(t, "plain", ""),
+		parse(t, "leftovers", "requires feature:ip_vs 'why'"),
+		parse(t, "newer", "requires kube-proxy:>=1.38 'why'"),
+	}
+	groups := Make(Default(), scripts, monolith)
+	require.Len(t, groups, 2)
+	assert.Equal(t, Host, groups[0].Kernel)
+	assert.Equal(t, VMKernel, groups[1].Kernel)
+	assert.Equal(t, []string{"plain/iptables", "plain/nftables", "newer/iptables", "newer/nftables"}, names(groups[0]),
+		"a version that no kernel gives does not move a cell")
+	assert.Equal(t, []string{"plain/ipvs", "leftovers/ipvs", "leftovers/iptables", "leftovers/nftables", "newer/ipvs"}, names(groups[1]))
+
+	full := lab.Machine{Release: "6.1.0", Features: map[string]bool{"ip_vs": true}}
+	groups = Make(Default(), scripts, full)
+	require.Len(t, groups, 1)
+	assert.Len(t, groups[0].Cells, 9)
+
+	m := Default()
+	m.Kernels = []string{Auto, "debian-12", "debian-11"}
+	groups = Make(m, scripts, monolith)
+	require.Len(t, groups, 3)
+	assert.Len(t, groups[1].Cells, 9, "what auto and debian-12 both ask for runs once")
+}
+
+func names(g Group) (names []string) {
+	for _, c := range g.Cells {
+		names = append(names, c.Scenario+"/"+string(c.Mode))
+	}
+	return names
+}
+
+func TestReadFile(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"unknown field", "modus: [ipvs]", `unknown field "modus"`},
+		{"unknown mode", "modes: [ipv]", `unknown mode "ipv": did you mean "ipvs"?`},
+		{"twice", "kernels: [host, host]", "host is named twice"},
+		{"userland", "userlands: [debian-1]", `unknown userland "debian-1"`},
+		{"type", "modes: 3", "cannot unmarshal"},
+		{"not YAML", "modes: [", "matrix.yaml"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "matrix.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(tc.text), 0o600))
+			_, err := ReadFile(file)
+			require.ErrorContains(t, err, tc.want)
+			assert.ErrorContains(t, err, file)
+		})
+	}
+	file := filepath.Join(t.TempDir(), "matrix.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("modes: [nftables]\nkubeProxies: ['1.33.13']\n"), 0o600))
+	m, err := ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, []lab.Mode{lab.NFTables}, m.Modes)
+	assert.Equal(t, []string{Auto}, m.Kernels, "what the file leaves out is the default")
+}
