@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 
 # Debian and Ubuntu packages that kplab calls, each by the file that shows it is there.
-TOOLS := mmdebstrap:/usr/bin/mmdebstrap qemu-system-x86:/usr/bin/qemu-system-x86_64 kmod:/sbin/depmod xz-utils:/usr/bin/xz
+TOOLS := qemu-system-x86:/usr/bin/qemu-system-x86_64 kmod:/sbin/depmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 

@@ -3,9 +3,14 @@ package netns
 import (
 	"fmt"
 	"net/netip"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
+
+// linkDeadline is generous: a link that is not up by then never will be.
+const linkDeadline = 30 * time.Second
 
 // network is everything built from a Topology: the wire and the hosts on it.
 type network struct {
@@ -61,7 +66,10 @@ func build(t Topology, root string, binaries map[string]string) (_ *network, err
 	if err := n.addDefaultRoutes(); err != nil {
 		return nil, err
 	}
-	return n, n.addRoutes()
+	if err := n.addRoutes(); err != nil {
+		return nil, err
+	}
+	return n, n.waitUp()
 }
 
 // addDefaultRoutes gives the nodes a way out, as every node has one: what is in no table and no rule goes to ext, which
@@ -116,8 +124,9 @@ func (h *host) setSysctls() error {
 		{"net.ipv4.conf.all.rp_filter", "0"}, {"net.ipv4.conf.default.rp_filter", "0"},
 		{"net.ipv4.conf.all.arp_ignore", "0"}, {"net.ipv4.conf.all.arp_announce", "0"},
 		{"net.ipv4.conf.all.route_localnet", "0"},
-		// By default a host answers a peer with ICMP errors once a second: the seventh refusal in a row would be a timeout.
-		{"net.ipv4.icmp_ratelimit", "0"}, {"net.ipv6.icmp.ratelimit", "0"},
+		// By default a host answers a peer with ICMP errors once a second: the seventh refusal in a row would be a timeout. The
+		// mask, not the rate: with icmp_ratelimit=0 the errors of unreachable routes go missing.
+		{"net.ipv4.icmp_ratemask", "0"}, {"net.ipv6.icmp.ratelimit", "0"},
 		{"net.ipv4.ip_forward", "0"}, {"net.ipv6.conf.all.forwarding", "0"},
 	}
 	if h.spec.Name != "wire" && h.spec.Role == NodeRole {
@@ -221,6 +230,30 @@ func (n *network) addRoutes() error {
 					}
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// waitUp waits until every link carries packets: a veth has its carrier at once and loses what it is given until its
+// operational state follows.
+func (n *network) waitUp() error {
+	deadline := time.Now().Add(linkDeadline)
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for _, h := range n.hosts {
+		for {
+			down, err := h.linksDown()
+			if err != nil {
+				return err
+			}
+			if len(down) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s: links %s are not up after %v", h.spec.Name, strings.Join(down, ", "), linkDeadline)
+			}
+			<-pause.C
 		}
 	}
 	return nil

@@ -113,3 +113,17 @@ func (h *host) addRoute(iface string, dst netip.Prefix, via netip.Addr) error {
 	}
 	return nil
 }
+
+// linksDown lists the host's veths that do not carry packets yet.
+func (h *host) linksDown() (names []string, err error) {
+	links, err := h.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("%s: links: %w", h.spec.Name, err)
+	}
+	for _, l := range links {
+		if l.Type() == "veth" && l.Attrs().OperState != netlink.OperUp {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names, nil
+}

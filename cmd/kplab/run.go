@@ -108,6 +108,8 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, asJSON, overwrite 
 
 // runAll runs the groups one after the other: two machines at once would share the cores and spoil each other's deadlines.
 func (l *laboratory) runAll(ctx context.Context, store *results.Store) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	for _, g := range l.groups {
 		stream := store.Machine(g.Cells)
 		runner, err := l.runner(ctx, g)
@@ -115,7 +117,11 @@ func (l *laboratory) runAll(ctx context.Context, store *results.Store) {
 			err = ctx.Err()
 		}
 		if err == nil {
-			err = runner.Run(ctx, l.job(g), func(e lab.Event) { _ = stream.Add(e) }) // store.Close returns what Add returned
+			err = runner.Run(ctx, l.job(g), func(e lab.Event) {
+				if err := stream.Add(e); err != nil {
+					cancel(err) // nothing more can be written; store.Close returns the error
+				}
+			})
 		}
 		if err != nil {
 			_ = stream.Fail(err.Error())

@@ -23,6 +23,9 @@ func (s *Server) routes() http.Handler {
 		mux.HandleFunc("GET "+root+"/namespaces/{namespace}/{resource}/{name}", s.get)
 		mux.HandleFunc("POST "+root+"/namespaces/{namespace}/events", s.createEvent)
 		mux.HandleFunc("PATCH "+root+"/namespaces/{namespace}/events/{name}", s.patchEvent)
+		for _, path := range []string{"/{resource}", "/{resource}/{name}", "/namespaces/{namespace}/{resource}", "/namespaces/{namespace}/{resource}/{name}"} {
+			mux.HandleFunc(root+path, s.unknown)
+		}
 	}
 	s.discovery(mux)
 	mux.HandleFunc("/", s.unknown)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,14 +18,22 @@ type key = types.NamespacedName
 func keyOf(o object) key { return key{Namespace: o.GetNamespace(), Name: o.GetName()} }
 
 func compareKeys(a, b key) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
 }
 
 // entry is one version of an object. Neither it nor its object ever changes, so that they are read without a lock.
 type entry struct {
 	object  object // with apiVersion, kind and resourceVersion
+	key     key
 	version uint64
 	encodings
+}
+
+func newEntry(o object, version uint64) *entry {
+	return &entry{object: o, key: keyOf(o), version: version}
 }
 
 // change is one step of a resource's history.
@@ -79,7 +88,7 @@ func (s *store) put(r *resource, o object) {
 	s.version++
 	o.SetResourceVersion(formatVersion(s.version))
 	o.GetObjectKind().SetGroupVersionKind(r.gvk())
-	s.record(r, keyOf(o), &entry{object: o, version: s.version})
+	s.record(r, keyOf(o), newEntry(o, s.version))
 }
 
 // remove deletes an object that is stored. The caller holds the mutex and then calls announce.
@@ -97,8 +106,8 @@ func (s *store) record(r *resource, k key, e *entry) {
 	} else {
 		t.objects[k] = e
 	}
-	if len(t.history) >= 2*s.keep {
-		// A fresh slice, since watches may still read the old one.
+	if len(t.history) > s.keep+s.keep/4 {
+		// Not at each change, and into a fresh slice, since watches may still read the old one.
 		t.dropped = t.history[len(t.history)-s.keep-1].version
 		t.history = slices.Clone(t.history[len(t.history)-s.keep:])
 	}
@@ -111,7 +120,7 @@ func (s *store) record(r *resource, k key, e *entry) {
 func atVersion(e *entry, version uint64) *entry {
 	o := e.object.DeepCopyObject().(object)
 	o.SetResourceVersion(formatVersion(version))
-	return &entry{object: o, version: version}
+	return newEntry(o, version)
 }
 
 // announce wakes the watches of resources that changed. The caller holds the mutex.
@@ -137,7 +146,7 @@ func (s *store) listLocked(sel selector) []*entry {
 			entries = append(entries, e)
 		}
 	}
-	slices.SortFunc(entries, func(a, b *entry) int { return compareKeys(keyOf(a.object), keyOf(b.object)) })
+	slices.SortFunc(entries, func(a, b *entry) int { return compareKeys(a.key, b.key) })
 	return entries
 }
 
@@ -203,21 +212,19 @@ func (x *indexes) index(r *resource, c *change) {
 
 func reindex[K comparable](m map[K]map[key]struct{}, c *change, keys func(object) []K) {
 	if c.old != nil {
-		k := keyOf(c.old.object)
 		for _, under := range keys(c.old.object) {
-			delete(m[under], k)
+			delete(m[under], c.old.key)
 			if len(m[under]) == 0 {
 				delete(m, under)
 			}
 		}
 	}
 	if c.new != nil {
-		k := keyOf(c.new.object)
 		for _, under := range keys(c.new.object) {
 			if m[under] == nil {
 				m[under] = map[key]struct{}{}
 			}
-			m[under][k] = struct{}{}
+			m[under][c.new.key] = struct{}{}
 		}
 	}
 }

@@ -51,10 +51,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, sel selector, f *
 	// A stream that asks for initial events gets them; without resourceVersion, so does an ordinary watch.
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if initial || o.SendInitialEvents == nil && start == 0 {
-		if err := c.sendInitial(initial && c.bookmarks); err != nil {
+		began := time.Now()
+		n, err := c.sendInitial(initial && c.bookmarks)
+		if err != nil {
 			s.log.Debug("watch ended", "path", r.URL.Path, "err", err)
 			return
 		}
+		s.log.Debug("initial events sent", "path", r.URL.Path, "objects", n, "took", time.Since(began))
 	} else if start == 0 {
 		_, c.version = s.store.list(sel)
 	}
@@ -63,19 +66,22 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, sel selector, f *
 	}
 }
 
-// sendInitial sends what exists as ADDED, and then, if end is set, the bookmark that says that this was all.
-func (c *watcher) sendInitial(end bool) error {
+// sendInitial sends what exists as ADDED, and then, if end is set, the bookmark that says that this was all. It returns how
+// many objects there were.
+func (c *watcher) sendInitial(end bool) (int, error) {
 	entries, version := c.store.list(c.selector)
 	for _, e := range entries {
 		if err := c.send(watch.Added, e); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	c.version = version
 	if end {
-		return c.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		if err := c.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}); err != nil {
+			return 0, err
+		}
 	}
-	return nil
+	return len(entries), c.out.Flush()
 }
 
 // follow sends changes as they happen.

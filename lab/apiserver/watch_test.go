@@ -203,7 +203,7 @@ func TestRequests(t *testing.T) {
 	response, err := http.Post(url+"/api/v1/nodes", "application/json", bytes.NewReader(nil))
 	require.NoError(t, err)
 	defer response.Body.Close()
-	assert.Equal(t, http.StatusNotFound, response.StatusCode, "clients write nothing but Events")
+	assert.Equal(t, http.StatusMethodNotAllowed, response.StatusCode, "clients write nothing but Events")
 }
 
 func TestEvents(t *testing.T) {

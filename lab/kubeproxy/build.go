@@ -30,12 +30,12 @@ const (
 //
 // `go install` refuses a module with replace directives, and k8s.io/kubernetes replaces its staging modules
 // (k8s.io/api, ...) by folders that the module does not contain; so a module is made that requires both.
-func (s *Source) build(ctx context.Context, version, scratch string, say func(string, ...any)) (origin string, err error) {
+func (s *Source) build(ctx context.Context, version, scratch string, say progress) (origin string, err error) {
 	toolchain, err := goCommand{dir: scratch}.run(ctx, "env", "GOVERSION")
 	if err != nil {
 		return "", err
 	}
-	say("fetching the Go module %s v%s", kubernetesModule, version)
+	say("fetching the module %s v%s", kubernetesModule, version)
 	goMod, err := s.kubernetesGoMod(ctx, version, scratch)
 	if err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (s *Source) kubernetesGoMod(ctx context.Context, version, dir string) ([]by
 		if strings.Contains(m.Error, syscall.ENOSPC.Error()) {
 			return nil, fmt.Errorf("%w: %s", syscall.ENOSPC, m.Error)
 		}
-		return nil, fmt.Errorf("Go module %w: %s", errUnavailable, firstLine(m.Error))
+		return nil, fmt.Errorf("module %s %w: %s", kubernetesModule, errUnavailable, firstLine(m.Error))
 	}
 	return os.ReadFile(m.GoMod)
 }

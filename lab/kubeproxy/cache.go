@@ -128,7 +128,7 @@ func (s *Source) Remove(ctx context.Context, version string) error {
 }
 
 // lock waits for the version's lock, which is between processes as well as goroutines: each call opens the file anew.
-func (s *Source) lock(ctx context.Context, version string, say func(string, ...any)) (unlock func(), err error) {
+func (s *Source) lock(ctx context.Context, version string, say progress) (unlock func(), err error) {
 	if err := os.MkdirAll(s.Cache, 0o755); err != nil {
 		return nil, err
 	}

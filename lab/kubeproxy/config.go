@@ -50,6 +50,8 @@ func (c Config) fields() (map[string]any, error) {
 		// Defaulting turns 0 into 1 s (pkg/proxy/apis/config/v1alpha1/defaults.go).
 		"iptables": map[string]any{"minSyncPeriod": "10ms"},
 		"nftables": map[string]any{"minSyncPeriod": "10ms"},
+		// ipvs mode repeats its whole sync, some hundred runs of ipset, every syncPeriod: an emulated machine would do little else.
+		"ipvs": map[string]any{"syncPeriod": "10m"},
 		"logging":  map[string]any{"verbosity": 2},
 	}
 	if c.Mode == lab.IPVS {

@@ -179,18 +179,17 @@ func exitReason(log string) string {
 	return "it logged nothing"
 }
 
-// errorsIn lists the errors of a log as "file:line] body", each once, in order.
-func errorsIn(log string) []string {
+// errorsIn lists the errors of logs as "file:line] body", each once, in order.
+func errorsIn(logs ...string) []string {
 	seen := map[string]bool{}
 	var list []string
-	for _, r := range parseLog(log) {
-		if r.severity != 'E' && r.severity != 'F' {
-			continue
-		}
-		line := r.source + "] " + r.body
-		if !seen[line] {
-			seen[line] = true
-			list = append(list, line)
+	for _, log := range logs {
+		for _, r := range parseLog(log) {
+			line := r.source + "] " + r.body
+			if (r.severity == 'E' || r.severity == 'F') && !seen[line] {
+				seen[line] = true
+				list = append(list, line)
+			}
 		}
 	}
 	return list

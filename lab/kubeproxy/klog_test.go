@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,8 @@ func TestErrorsIn(t *testing.T) {
 		`run.go:72] "command failed" err="can't use the IPVS proxier: ipvs not supported by the kernel"`,
 		"proxier.go:1866] \"nftables sync failed\" err=<\n\t/dev/stdin:4:1-5: Error: No such file or directory\n\tadd rule ip kube-proxy x\n > ipFamily=\"IPv4\" attempts=2",
 	}, errorsIn(noIPVS+severalLines+noIPVS+severalLines))
+	cut, _, _ := strings.Cut(severalLines, " >")
+	assert.Len(t, errorsIn(cut, noIPVS), 3, "a log that ends within a value does not swallow the next one")
 	assert.Empty(t, errorsIn(""))
 }
 

@@ -122,6 +122,7 @@ func (p *Process) run(o lab.ProxyOptions, args ...string) (*run, error) {
 		return nil, err
 	}
 	r.tracker = tracker
+	r.config = configText
 	r.address = metricsAddress(tree)
 	p.runs = append(p.runs, r)
 	return r, nil
@@ -285,11 +286,8 @@ func (p *Process) Metrics(ctx context.Context) (lab.Metrics, error) {
 // Log implements lab.Proxy. Before what each process logged there is a line that begins with "====" and names the node,
 // the version, the mode, the pid and the time of its start (UTC).
 func (p *Process) Log() string {
-	p.mu.Lock()
-	runs := slices.Clone(p.runs)
-	p.mu.Unlock()
 	var b strings.Builder
-	for _, r := range runs {
+	for _, r := range p.started() {
 		text := r.log.from(0)
 		b.WriteString(r.header())
 		b.WriteString(text)
@@ -300,5 +298,28 @@ func (p *Process) Log() string {
 	return b.String()
 }
 
+// Configuration is the KubeProxyConfiguration (YAML) of the process that was started last, nil before the first Start.
+func (p *Process) Configuration() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
+		return nil
+	}
+	return p.current.config
+}
+
 // Errors lists what the node's kube-proxies have logged as errors, each once: "file:line] message key=value ...".
-func (p *Process) Errors() []string { return errorsIn(p.Log()) }
+func (p *Process) Errors() []string {
+	var logs []string
+	for _, r := range p.started() {
+		logs = append(logs, r.log.from(0))
+	}
+	return errorsIn(logs...)
+}
+
+// started lists the processes, in the order of their start.
+func (p *Process) started() []*run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.runs)
+}

@@ -80,7 +80,7 @@ func (s *Source) get(ctx context.Context, name string) (io.ReadCloser, error) {
 
 // download fetches a version into scratch from the release server. An error that wraps errUnavailable means that the
 // server cannot be reached or does not have it; a binary that does not have the published SHA-256 is another error.
-func (s *Source) download(ctx context.Context, version, scratch string, say func(string, ...any)) (origin string, err error) {
+func (s *Source) download(ctx context.Context, version, scratch string, say progress) (origin string, err error) {
 	name := fmt.Sprintf("v%s/bin/linux/%s/kube-proxy", version, s.arch())
 	origin = s.release() + "/" + name
 	published, err := s.read(ctx, name+".sha256")
@@ -97,7 +97,12 @@ func (s *Source) download(ctx context.Context, version, scratch string, say func
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name()) // go build refuses to write over what it did not build
+		}
+	}()
 	digest := sha256.New()
 	if err := transfer(io.MultiWriter(f, digest), body); err != nil {
 		if ctx.Err() != nil {

@@ -33,7 +33,8 @@ type run struct {
 	done  chan struct{}    // closed when the process is gone
 	state *os.ProcessState // valid once done is closed
 
-	tracker *tracker // nil for --cleanup
+	tracker *tracker
+	config  []byte // its KubeProxyConfiguration
 
 	mu    sync.Mutex
 	asked bool // somebody wants it to end

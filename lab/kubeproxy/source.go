@@ -58,8 +58,11 @@ func (s *Source) Obtain(ctx context.Context, version string) (Binary, error) {
 	return b, explain(err, s.Cache)
 }
 
+// progress tells about a step of obtaining a version.
+type progress func(format string, args ...any)
+
 // obtain fills the cache while it holds the version's lock.
-func (s *Source) obtain(ctx context.Context, version string, say func(format string, args ...any)) (Binary, error) {
+func (s *Source) obtain(ctx context.Context, version string, say progress) (Binary, error) {
 	unlock, err := s.lock(ctx, version, say)
 	if err != nil {
 		return Binary{}, err
@@ -76,8 +79,9 @@ func (s *Source) obtain(ctx context.Context, version string, say func(format str
 	defer os.RemoveAll(scratch)
 
 	var tried []error
-	for _, place := range []func(context.Context, string, string, func(string, ...any)) (string, error){s.download, s.build} {
-		origin, err := place(ctx, version, scratch, say)
+	places := []func(ctx context.Context, version, scratch string, say progress) (origin string, err error){s.download, s.build}
+	for _, fetch := range places {
+		origin, err := fetch(ctx, version, scratch, say)
 		switch {
 		case errors.Is(err, errUnavailable):
 			say("%v", err)
@@ -107,7 +111,7 @@ func (s *Source) arch() string {
 }
 
 // steps returns a function that tells Progress about a step.
-func (s *Source) steps(version string) func(format string, args ...any) {
+func (s *Source) steps(version string) progress {
 	if s.Progress == nil {
 		return func(string, ...any) {}
 	}
@@ -163,7 +167,7 @@ func lastLine(s string) string {
 func explain(err error, cache string) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("no space for kube-proxy: %w: free 100 MB in the cache folder %s (and, for a build, 3 GB for the go command's caches), or choose another one", err, cache)
+		return fmt.Errorf("no space for kube-proxy: %w: free 100 MB in the cache folder %s and, for a build, some GB in the go command's caches, or choose another one", err, cache)
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("kube-proxy cannot be kept: %w: make the cache folder %s writable, or choose another one", err, cache)
 	}

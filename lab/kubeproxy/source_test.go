@@ -215,8 +215,8 @@ func TestObtainErrors(t *testing.T) {
 	}{
 		{"wrong digest", "1.36.4", []string{"SHA-256", "nothing was kept"}},
 		{"says another version", "1.36.5", []string{"says it is kube-proxy 1.36.3, not 1.36.5"}},
-		{"unknown", "1.36.9", []string{"kube-proxy 1.36.9 was not found", "nearest first: 1.36.3, 1.36.1, 1.35.4, 1.34.4, 1.34.0, 1.33.13", "404", "Go module not available"}},
-		{"breaks off, and no module", "1.36.6", []string{"unexpected EOF", "Go module not available"}},
+		{"unknown", "1.36.9", []string{"kube-proxy 1.36.9 was not found", "nearest first: 1.36.3, 1.36.1, 1.35.4, 1.34.4, 1.34.0, 1.33.13", "404", "module k8s.io/kubernetes not available"}},
+		{"breaks off, and no module", "1.36.6", []string{"unexpected EOF", "module k8s.io/kubernetes not available"}},
 		{"malformed", "1.36", []string{`"1.36": expected 1.MINOR.PATCH such as 1.37.2`}},
 		{"a word", "latest", []string{"expected 1.MINOR.PATCH"}},
 		{"too old", "1.32.0", []string{"expected 1.33 or later"}},
@@ -293,27 +293,36 @@ func TestVersions(t *testing.T) {
 func TestObtainModule(t *testing.T) {
 	proxy := moduleProxy(t)
 	t.Setenv("GOFLAGS", "-mod=vendor -tags=nonsense") // is not heeded
-	publish(t, proxy, kubernetesModule, "v1.36.7", map[string]string{
+	kubernetes := map[string]string{
 		"go.mod": "module k8s.io/kubernetes\n\ngo 1.24.0\n\ngodebug default=go1.24\n\nrequire k8s.io/component-base v0.0.0\n\n" +
 			"replace (\n\tk8s.io/component-base => ./staging/src/k8s.io/component-base\n\tk8s.io/unused => ./staging/src/k8s.io/unused\n)\n",
-		"cmd/kube-proxy/main.go": "package main\n\nimport \"k8s.io/component-base/version\"\n\nfunc main() { println2(\"Kubernetes \" + version.Version()) }\n",
-		"cmd/kube-proxy/out.go":  "package main\n\nimport \"os\"\n\nfunc println2(s string) { os.Stdout.WriteString(s + \"\\n\") }\n",
-	})
-	publish(t, proxy, "k8s.io/component-base", "v0.36.7", map[string]string{
+		"cmd/kube-proxy/main.go": "package main\n\nimport \"k8s.io/component-base/version\"\n\nfunc main() { say(\"Kubernetes \" + version.Version()) }\n",
+		"cmd/kube-proxy/out.go":  "package main\n\nimport \"os\"\n\nfunc say(s string) { os.Stdout.WriteString(s + \"\\n\") }\n",
+	}
+	staging := map[string]string{
 		"go.mod":             "module k8s.io/component-base\n\ngo 1.24.0\n",
 		"version/version.go": "package version\n\nvar gitVersion = \"v0.0.0-master\"\n\nfunc Version() string { return gitVersion }\n",
-	})
+	}
+	for _, patch := range []string{"36.6", "36.7"} {
+		publish(t, proxy, kubernetesModule, "v1."+patch, kubernetes)
+		publish(t, proxy, "k8s.io/component-base", "v0."+patch, staging)
+	}
 	progress := new(lines)
 	s := &Source{Cache: t.TempDir(), Release: serveReleases(t).URL, Progress: progress.add}
 	b, err := s.Obtain(t.Context(), "1.36.7")
 	require.NoError(t, err)
 	assert.Equal(t, "1.36.7", b.Version)
 	assert.Equal(t, "k8s.io/kubernetes@v1.36.7 built by "+runtime.Version(), b.Origin)
-	for _, step := range []string{"404", "fetching the Go module", "building with go", "ready"} {
+	for _, step := range []string{"404", "fetching the module", "building with go", "ready"} {
 		assert.Contains(t, progress.text(), step)
 	}
 	assert.Empty(t, scratchLeft(t, s.Cache))
 
+	t.Run("after a download that broke off", func(t *testing.T) {
+		b, err := s.Obtain(t.Context(), "1.36.6")
+		require.NoError(t, err)
+		assert.Contains(t, b.Origin, "built by")
+	})
 	t.Run("does not compile", func(t *testing.T) {
 		publish(t, proxy, kubernetesModule, "v1.36.8", map[string]string{
 			"go.mod": "module k8s.io/kubernetes\n\ngo 1.24.0\n", "cmd/kube-proxy/main.go": "package main\n\nfunc main() { undefined() }\n",

@@ -45,9 +45,9 @@ func (c Cache) entry(kind, name string) string {
 	return filepath.Join(c.Root, kind, strings.NewReplacer("/", "_", ":", "_").Replace(name))
 }
 
-// ensure returns dest after build has made it, unless it is there already. build works in a folder of its own which becomes
-// dest when it succeeds; leftovers of builds that were killed are removed.
-func (c Cache) ensure(dest string, build func(dir string) error) (err error) {
+// ensure returns dest after build has made it, unless it is there already. build works in a folder which becomes dest when it
+// succeeds, with another to fetch to that goes in any case; leftovers of builds that were killed are removed.
+func (c Cache) ensure(dest string, build func(dir, scratch string) error) (err error) {
 	if _, err := os.Stat(dest); err == nil {
 		return nil
 	}
@@ -64,14 +64,18 @@ func (c Cache) ensure(dest string, build func(dir string) error) (err error) {
 		return nil // another process made it meanwhile
 	}
 	dir := filepath.Join(parent, "."+filepath.Base(dest)+".part")
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove what a killed process left: %w", err)
+	scratch := filepath.Join(parent, "."+filepath.Base(dest)+".scratch")
+	for _, d := range []string{dir, scratch} {
+		if err := os.RemoveAll(d); err != nil {
+			return fmt.Errorf("remove what a killed process left: %w", err)
+		}
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return fmt.Errorf("make the cache: %w", err)
+		}
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("make the cache: %w", err)
-	}
-	if err := build(dir); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+	err = build(dir, scratch)
+	if removeErr := os.RemoveAll(scratch); err != nil || removeErr != nil {
+		return errors.Join(err, removeErr, os.RemoveAll(dir))
 	}
 	if err := os.Rename(dir, dest); err != nil {
 		return fmt.Errorf("put in the cache: %w", err)

@@ -126,9 +126,10 @@ func setUpGuest() error {
 // openPort finds the virtio-serial port by its name and opens it once the runner's side is connected; before that, reading it says
 // that the stream has ended.
 func openPort() (*os.File, error) {
-	// Built in to some kernels; modprobe succeeds for those.
-	if out, err := exec.Command("/sbin/modprobe", "-a", "virtio_pci", "virtio_console").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("load the virtio modules: %w: %s", err, strings.TrimSpace(string(out)))
+	if _, err := findPort(); err != nil { // the drivers are not built in
+		if out, err := exec.Command("/sbin/modprobe", "-a", "virtio_pci", "virtio_console").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("load the virtio modules: %w: %s", err, strings.TrimSpace(string(out)))
+		}
 	}
 	const patience = time.Minute
 	deadline := time.Now().Add(patience)

@@ -128,7 +128,7 @@ func (c Cache) Kernel(ctx context.Context, name string) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("kernel %s is the one that runs already: it takes a sandbox, not a VM", name)
 	}
 	dir := c.entry("kernels", source.Name)
-	if err := c.ensure(dir, func(part string) error { return c.fetchKernel(ctx, source, part) }); err != nil {
+	if err := c.ensure(dir, func(part, scratch string) error { return c.fetchKernel(ctx, source, part, scratch) }); err != nil {
 		return Kernel{}, fmt.Errorf("kernel %s: %w", source.Name, err)
 	}
 	return loadKernel(dir)
@@ -151,8 +151,12 @@ func loadKernel(dir string) (Kernel, error) {
 // localKernel finds the modules that belong to a vmlinuz: lib/modules/RELEASE beside it or one folder up, as in / with /boot/vmlinuz-RELEASE.
 func localKernel(image string) (Kernel, error) {
 	const expected = "expected is a vmlinuz with lib/modules/RELEASE (the only one there, or the one that the file's name ends in) in the same folder or the one above, as make modules_install INSTALL_MOD_PATH=FOLDER and make install INSTALL_PATH=FOLDER/boot leave it"
-	if i, err := os.Stat(image); err != nil || !i.Mode().IsRegular() {
-		return Kernel{}, fmt.Errorf("kernel %s: not a file (%v); %s", image, err, expected)
+	i, err := os.Stat(image)
+	if err != nil {
+		return Kernel{}, fmt.Errorf("kernel %s: %w; %s", image, err, expected)
+	}
+	if !i.Mode().IsRegular() {
+		return Kernel{}, fmt.Errorf("kernel %s: not a file; %s", image, expected)
 	}
 	parent := filepath.Dir(image)
 	for _, base := range []string{parent, filepath.Dir(parent)} {

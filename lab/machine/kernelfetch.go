@@ -25,19 +25,19 @@ type kernelPackage struct {
 
 func (p kernelPackage) release() string { return strings.TrimPrefix(p.name, "linux-image-") }
 
+// series is the first two numbers of the release: "6.1".
+func (p kernelPackage) series() string {
+	return regexp.MustCompile(`^\d+\.\d+`).FindString(p.release())
+}
+
 // flavour is the kernel flavour for VMs: a third of the modules, all of netfilter and IPVS among them, no firmware.
 func flavour() string { return "cloud-" + debianArch() }
 
 // fetchKernel fetches the newest kernel of a source that the mirror really has, and keeps of it what a VM needs.
-func (c Cache) fetchKernel(ctx context.Context, source KernelSource, dir string) error {
+func (c Cache) fetchKernel(ctx context.Context, source KernelSource, dir, scratch string) error {
 	started := time.Now()
-	state, err := os.MkdirTemp(filepath.Dir(dir), ".apt-")
-	if err != nil {
-		return fmt.Errorf("make the cache: %w", err)
-	}
-	defer os.RemoveAll(state)
 	c.progress("kernel %s: fetching Debian's index of %s", source.Name, source.Suite)
-	a, err := newApt(ctx, state, source.Suite)
+	a, err := newApt(ctx, scratch, source.Suite)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c Cache) fetchKernel(ctx context.Context, source KernelSource, dir string)
 			errs = append(errs, err)
 			continue
 		}
-		full := filepath.Join(state, "full")
+		full := filepath.Join(scratch, "full")
 		fetched, err := a.unpackKernel(ctx, debs, full)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (a *apt) kernels(ctx context.Context, source KernelSource) ([]kernelPackage
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("Debian's %s has no kernel of flavour %s", source.Suite, flavour())
+		return nil, fmt.Errorf("suite %s of Debian has no kernel of flavour %s", source.Suite, flavour())
 	}
 	if out, err = a.run(ctx, append([]string{"apt-cache", "show"}, names...)...); err != nil {
 		return nil, err
@@ -96,11 +96,11 @@ func (a *apt) kernels(ctx context.Context, source KernelSource) ([]kernelPackage
 	all := parseKernelPackages(out)
 	series := slices.DeleteFunc(slices.Clone(all), func(p kernelPackage) bool { return !inSeries(p.release(), source.Series) })
 	if len(series) == 0 {
-		var releases []string
+		var has []string
 		for _, p := range all {
-			releases = append(releases, p.release())
+			has = append(has, p.series())
 		}
-		return nil, fmt.Errorf("Debian's %s has no kernel %s; it has %s", source.Suite, source.Series, strings.Join(releases, ", "))
+		return nil, fmt.Errorf("suite %s of Debian has no kernel %s; it has %s", source.Suite, source.Series, strings.Join(slices.Compact(has), ", "))
 	}
 	return series, nil
 }
@@ -113,7 +113,7 @@ func inSeries(release, series string) bool {
 
 // parseKernelPackages reads apt-cache show's paragraphs and returns the kernels among them, newest first, without metapackages.
 func parseKernelPackages(paragraphs string) []kernelPackage {
-	part := regexp.MustCompile(`(linux-(?:binary|modules|image)-\S+) \(= (\S+)\)`)
+	part := regexp.MustCompile(`(linux-(?:base|binary|modules|image)-\S+) \(= (\S+)\)`)
 	var list []kernelPackage
 	for paragraph := range strings.SplitSeq(paragraphs, "\n\n") {
 		var p kernelPackage
@@ -175,8 +175,6 @@ func placeOfKernel(name string) string {
 	switch {
 	case strings.HasPrefix(name, "boot/vmlinuz-"), strings.HasPrefix(name, "lib/modules/") && base == "vmlinuz":
 		return "vmlinuz"
-	case strings.HasPrefix(name, "boot/config-"), strings.HasPrefix(name, "lib/modules/") && base == "config":
-		return "config"
 	case strings.HasPrefix(name, "lib/modules/"):
 		return name
 	}
@@ -185,10 +183,8 @@ func placeOfKernel(name string) string {
 
 // keepKernel copies the image and the modules that a VM may need to dir and writes kernel.json. It returns how many modules it kept.
 func keepKernel(ctx context.Context, full string, k Kernel, dir string) (kept int, err error) {
-	for _, f := range []string{"vmlinuz", "config"} {
-		if err := os.Rename(filepath.Join(full, f), filepath.Join(dir, f)); err != nil {
-			return 0, fmt.Errorf("package %s: %w", k.Package, err)
-		}
+	if err := os.Rename(filepath.Join(full, "vmlinuz"), filepath.Join(dir, "vmlinuz")); err != nil {
+		return 0, fmt.Errorf("package %s: %w", k.Package, err)
 	}
 	kept, err = keepModules(ctx, full, k.Release, dir)
 	if err != nil {

@@ -52,8 +52,9 @@ func keepModules(ctx context.Context, full, release, dir string) (kept int, err 
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return 0, fmt.Errorf("keep modules: %w", err)
 	}
+	// Without modules.builtin, modprobe fails for what is built in.
 	for _, f := range []string{"modules.builtin", "modules.builtin.modinfo", "modules.order"} {
-		if err := os.Rename(filepath.Join(from, f), filepath.Join(to, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(filepath.Join(from, f), filepath.Join(to, f)); err != nil {
 			return 0, fmt.Errorf("keep modules: %w", err)
 		}
 	}

@@ -85,12 +85,24 @@ func (v *VM) arguments(p platform, initramfs *os.File, init string) []string {
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none",
 		"-M", p.machine, "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", v.Kernel.Image, "-initrd", fmt.Sprintf("/proc/self/fd/%d", initramfsFD),
-		"-append", strings.Join([]string{
-			"console=" + p.console, "quiet", "loglevel=4", "panic=-1", "oops=panic", "random.trust_cpu=on", "mitigations=off", "cryptomgr.notests",
-			"init_on_alloc=0", "rcupdate.rcu_expedited=1", "audit=0", "rdinit=/init", "--", init,
-		}, " "),
+		"-append", commandLine(p, init),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 	}
+}
+
+// commandLine is the guest kernel's.
+func commandLine(p platform, init string) string {
+	return strings.Join([]string{
+		"console=" + p.console, "quiet", "loglevel=4",
+		"panic=-1", "oops=panic", // a guest that is broken ends at once
+		"random.trust_cpu=on",                // nothing else gives entropy early
+		"no_timer_check",                     // on a busy host the check of the timer's interrupt fails now and then, and the kernel panics
+		"tsc=reliable",                       // the host's, through TCG too; the other clocks are slow to read
+		"mitigations=off", "init_on_alloc=0", // a guest has no secrets
+		"cryptomgr.notests", "audit=0", // nor time
+		"rcupdate.rcu_expedited=1", // namespaces come and go all the time
+		"rdinit=/init", "--", init,
+	}, " ")
 }
 
 // portArguments add the virtio-serial port.

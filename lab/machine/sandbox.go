@@ -31,14 +31,14 @@ type Sandbox struct {
 var _ lab.Runner = (*Sandbox)(nil)
 
 // Run runs the job in a new sandbox. What the sandbox writes to its standard error comes as [lab.EventLog]. When ctx ends, the
-// sandbox is killed and ctx's cause returned.
+// sandbox is killed and ctx's cause returned. A job with a shell makes the sandbox the foreground of this process's terminal.
 func (s *Sandbox) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	emit = serialise(emit)
 	log := &tail{line: func(l string) { emit(logEvent("%s", l)) }}
-	child, err := s.start(log)
+	child, err := s.start(log, job.Shell)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ type sandboxed struct {
 	wait   func() error // returns when it is gone and its log is read
 }
 
-// start starts the sandbox.
-func (s *Sandbox) start(log io.Writer) (*sandboxed, error) {
+// start starts the sandbox; with a shell it is the terminal's foreground until it is gone.
+func (s *Sandbox) start(log io.Writer, shell bool) (*sandboxed, error) {
 	jobR, jobW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make the sandbox's job pipe: %w", err)
@@ -128,10 +128,16 @@ func (s *Sandbox) start(log io.Writer) (*sandboxed, error) {
 		ExtraFiles:  []*os.File{eventsW},
 		SysProcAttr: s.attributes(),
 	}
+	takeBack := func() error { return nil }
+	if shell {
+		if takeBack, err = lendTerminal(cmd); err != nil {
+			return nil, errors.Join(err, jobR.Close(), jobW.Close(), eventsR.Close(), eventsW.Close())
+		}
+	}
 	kill, wait, err := startOwned(cmd)
 	closeErr := errors.Join(jobR.Close(), eventsW.Close())
 	if err != nil {
-		return nil, errors.Join(s.unavailable(err), closeErr, jobW.Close(), eventsR.Close())
+		return nil, errors.Join(s.unavailable(err), closeErr, jobW.Close(), eventsR.Close(), takeBack())
 	}
 	return &sandboxed{
 		job:    jobW,
@@ -140,6 +146,7 @@ func (s *Sandbox) start(log io.Writer) (*sandboxed, error) {
 		wait: func() error {
 			err := wait()
 			_ = eventsR.Close()
+			_ = takeBack() // the terminal may be gone too
 			return err
 		},
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kplab/lab"
@@ -60,22 +61,17 @@ func (c Cache) Userland(ctx context.Context, name string) (root string, err erro
 	}
 	r := releases()[i]
 	root = c.entry("userlands", r.name)
-	err = c.ensure(root, func(dir string) error { return c.makeUserland(ctx, r, dir) })
+	err = c.ensure(root, func(dir, scratch string) error { return c.makeUserland(ctx, r, dir, scratch) })
 	if err != nil {
 		return "", fmt.Errorf("userland %s: %w", r.name, err)
 	}
 	return root, nil
 }
 
-func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir string) error {
+func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir, scratch string) error {
 	started := time.Now()
-	state, err := os.MkdirTemp(filepath.Dir(dir), ".apt-")
-	if err != nil {
-		return fmt.Errorf("make the cache: %w", err)
-	}
-	defer os.RemoveAll(state)
 	c.progress("userland %s: fetching Debian's index of %s", r.name, r.suite)
-	a, err := newApt(ctx, state, r.suite)
+	a, err := newApt(ctx, scratch, r.suite)
 	if err != nil {
 		return err
 	}
@@ -116,7 +112,7 @@ func (c Cache) makeUserland(ctx context.Context, r debianRelease, dir string) er
 	}
 	probes := toolProbes()
 	delete(probes, "ipvsadm") // says nothing without IPVS, and would load its module
-	tools, err := versions(ctx, Chroot(dir), probes)
+	tools, err := versions(ctx, chroot(dir, syscall.CLONE_NEWNET), probes)
 	if err != nil {
 		return fmt.Errorf("try the userland's tools: %w", err)
 	}

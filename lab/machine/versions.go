@@ -22,8 +22,11 @@ type Execute func(ctx context.Context, argv ...string) (output string, err error
 const toolPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Chroot returns an [Execute] for tools of the userland at root; "" and "/" are this machine's own. A caller who is not root
-// gets a user namespace for it.
-func Chroot(root string) Execute {
+// gets a user and a network namespace for it.
+func Chroot(root string) Execute { return chroot(root, 0) }
+
+// chroot is [Chroot] with more namespaces (CLONE_NEW...) for each tool.
+func chroot(root string, namespaces uintptr) Execute {
 	return func(ctx context.Context, argv ...string) (string, error) {
 		tool, err := findTool(root, argv[0])
 		if err != nil {
@@ -33,9 +36,9 @@ func Chroot(root string) Execute {
 		cmd.Dir = "/"
 		cmd.Env = []string{"PATH=" + toolPath, "LC_ALL=C"}
 		if root != "" && root != "/" {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: namespaces}
 			if os.Geteuid() != 0 {
-				cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+				cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET
 				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 				cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 			}

@@ -40,6 +40,8 @@ func TestVMBoots(t *testing.T) {
 		{"debian-12", "debian-12", "6.1."},
 		{"debian-13", "debian-13", "6.12."},
 		{"trixie-backports:6.18", "debian-12", "6.18."},
+		{"sid:7.2", "debian-13", "7.2."},
+		{"trixie-backports", "debian-12", "7."},
 	} {
 		t.Run(tt.kernel, func(t *testing.T) {
 			vm, job := newVM(t, tt.kernel, tt.userland)
