@@ -18,7 +18,7 @@ import (
 const (
 	sandboxArg = "kplab-sandbox" // Args[0] of pid 1 in a sandbox
 	agentArg   = "kplab-agent"   // Args[0] of the agent, pid 2 in either machine
-	guestArg   = "kplab-guest"   // Args[1] of a guest's /init, from the kernel's command line
+	guestArg   = "kplab-guest"   // the last of a guest's /init's Args, from the kernel's command line
 
 	namespaceTrialArg = "kplab-namespace-trial" // Args[0] of a sandbox's pid 1 that only finds out whether it may be one
 )
@@ -40,8 +40,11 @@ func stage() string {
 	switch {
 	case os.Args[0] == sandboxArg, os.Args[0] == agentArg, os.Args[0] == namespaceTrialArg:
 		return os.Args[0]
-	case os.Getpid() == 1 && len(os.Args) == 2 && (os.Args[1] == guestArg || os.Args[1] == trialArg):
-		return os.Args[1]
+	case os.Getpid() == 1:
+		// The kernel puts words of its command line that it does not know before those meant for init.
+		if last := os.Args[len(os.Args)-1]; last == guestArg || last == trialArg {
+			return last
+		}
 	}
 	return ""
 }
@@ -69,7 +72,7 @@ func Serve(ctx context.Context, handle Handler) error {
 }
 
 // agent serves one job.
-func agent(ctx context.Context, in io.Reader, out io.WriteCloser, handle Handler) error {
+func agent(ctx context.Context, in io.Reader, out io.Writer, handle Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	send := newSender(out)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 
 // Need is something that machines are made with and whether it is here.
 type Need struct {
-	Name   string // "qemu", "apt", "keyring", "depmod", "namespaces", "kvm", "disk"
+	Name   string // "namespaces", "apt-get", "dpkg-deb", "depmod", "keyring", "qemu", "kvm" or "disk"
 	For    string // what it is for
 	OK     bool
 	Detail string // what was found
@@ -90,7 +91,9 @@ func checkQEMU() Need {
 	if err != nil {
 		return Need{Name: "qemu", For: "cells on other kernels", Detail: err.Error()}
 	}
-	return checkTool(p.qemu, p.pkg, "cells on other kernels")
+	n := checkTool(p.qemu, p.pkg, "cells on other kernels")
+	n.Name = "qemu"
+	return n
 }
 
 func checkKVM() Need {
@@ -105,19 +108,16 @@ func checkKVM() Need {
 
 func checkDisk(root string) Need {
 	n := Need{Name: "disk", For: "the cache"}
-	dir := root
 	var fs unix.Statfs_t
-	for {
+	for dir := root; ; dir = filepath.Dir(dir) { // it need not exist yet
 		err := unix.Statfs(dir, &fs)
 		if err == nil {
 			break
 		}
-		parent := dir[:max(strings.LastIndexByte(dir, '/'), 0)]
-		if parent == "" {
+		if dir == filepath.Dir(dir) {
 			n.Detail = fmt.Sprintf("%s: %v", root, err)
 			return n
 		}
-		dir = parent
 	}
 	free := int64(fs.Bavail) * fs.Bsize
 	n.OK = free >= diskWanted

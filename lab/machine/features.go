@@ -37,9 +37,9 @@ func featureProbes() map[string]func() error {
 	}
 }
 
-// Features says what this kernel can do, by name: bridge, conntrack, dummy, ip_set, ip_vs, ipv6, netem,
-// nf_tables, nfnetlink_acct, nft_compat (iptables rules on nf_tables), nft_fib, nft_numgen, sctp, veth. Each is tried in a new network namespace, which makes the
-// kernel load its module; the caller needs CAP_SYS_ADMIN and CAP_NET_ADMIN there.
+// Features says what this kernel can do, by name: bridge, conntrack, dummy, ip_set, ip_vs, ipv6, netem, nf_tables, nfnetlink_acct,
+// nft_compat (iptables rules on nf_tables), nft_fib, nft_numgen, sctp, veth. Each is tried in a new network namespace, which makes the
+// kernel load its module. The caller needs CAP_SYS_ADMIN; without, nothing is found.
 func Features() map[string]bool {
 	features := map[string]bool{}
 	// One namespace for all: making one takes a slow machine longer than most probes.

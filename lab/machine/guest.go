@@ -16,7 +16,7 @@ import (
 // portName is the virtio-serial port that the job comes in by and events leave by.
 const portName = "kplab"
 
-// trialArg is Args[1] of the /init of a trial guest, which says trialWords on its console and powers off.
+// trialArg is the last of the Args of a trial guest's /init, which says trialWords on its console and powers off.
 const (
 	trialArg   = "kplab-trial"
 	trialWords = "kplab: this accelerator works"

@@ -19,13 +19,17 @@ type platform struct {
 	qemu    string // program
 	pkg     string // Debian package that has it
 	machine string
-	console string // kernel's name of the serial port
+	console string   // kernel's name of the serial port
+	kernel  []string // words for the kernel's command line
 }
 
 func platformOf(goarch string) (platform, error) {
 	switch goarch {
 	case "amd64":
-		return platform{qemu: "qemu-system-x86_64", pkg: "qemu-system-x86", machine: "q35", console: "ttyS0"}, nil
+		return platform{qemu: "qemu-system-x86_64", pkg: "qemu-system-x86", machine: "q35", console: "ttyS0", kernel: []string{
+			"no_timer_check", // on a busy host the check of the timer's interrupt fails now and then, and the kernel panics
+			"tsc=reliable",   // the host's, through TCG too; the other clocks are slow to read
+		}}, nil
 	case "arm64":
 		return platform{qemu: "qemu-system-aarch64", pkg: "qemu-system-arm", machine: "virt", console: "ttyAMA0"}, nil
 	}
@@ -65,7 +69,7 @@ func (p platform) find() (string, error) {
 	return path, nil
 }
 
-// arguments of QEMU but for the port's. init is the guest's Args[1].
+// arguments of QEMU but for the port's. init is the last argument of the guest's /init.
 func (v *VM) arguments(p platform, initramfs *os.File, init string) []string {
 	memory, cpus := v.Memory, v.CPUs
 	if memory == 0 {
@@ -90,19 +94,18 @@ func (v *VM) arguments(p platform, initramfs *os.File, init string) []string {
 	}
 }
 
-// commandLine is the guest kernel's.
+// commandLine is the guest kernel's. init is the last argument of /init.
 func commandLine(p platform, init string) string {
-	return strings.Join([]string{
+	words := append([]string{
 		"console=" + p.console, "quiet", "loglevel=4",
 		"panic=-1", "oops=panic", // a guest that is broken ends at once
 		"random.trust_cpu=on",                // nothing else gives entropy early
-		"no_timer_check",                     // on a busy host the check of the timer's interrupt fails now and then, and the kernel panics
-		"tsc=reliable",                       // the host's, through TCG too; the other clocks are slow to read
 		"mitigations=off", "init_on_alloc=0", // a guest has no secrets
 		"cryptomgr.notests", "audit=0", // nor time
 		"rcupdate.rcu_expedited=1", // namespaces come and go all the time
-		"rdinit=/init", "--", init,
-	}, " ")
+		"rdinit=/init",
+	}, p.kernel...)
+	return strings.Join(append(words, "--", init), " ")
 }
 
 // portArguments add the virtio-serial port.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -57,9 +58,18 @@ func (t *tail) text() string {
 
 // last returns up to n of the last lines, trimmed.
 func (t *tail) last(n int) string {
-	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(t.text(), "\r", "")), "\n")
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
-	}
-	return strings.Join(lines, "\n")
+	lines := t.lines()
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// around returns up to n lines, the first with words in it a few lines below the top.
+func (t *tail) around(words string, n int) string {
+	lines := t.lines()
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, words) })
+	lines = lines[max(0, at-5):]
+	return strings.Join(lines[:min(n, len(lines))], "\n")
+}
+
+func (t *tail) lines() []string {
+	return strings.Split(strings.TrimSpace(strings.ReplaceAll(t.text(), "\r", "")), "\n")
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -138,6 +139,16 @@ func TestTail(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, []string{"one", "two", "three"}, lines)
-	assert.Equal(t, "\nthree\n"[1:], l.text()[len(l.text())-6:])
+	assert.Equal(t, "o\nthree\n", l.text())
 	assert.Equal(t, "three", l.last(1))
+}
+
+func TestTailAround(t *testing.T) {
+	l := &tail{}
+	for i := range 50 {
+		fmt.Fprintln(l, "line", i)
+	}
+	assert.Equal(t, "line 15\nline 16\nline 17\nline 18\nline 19\nline 20\nline 21", l.around("line 20", 7))
+	assert.Equal(t, "line 0", l.around("line 2", 1))
+	assert.Equal(t, "line 49", l.last(1))
 }

@@ -185,15 +185,21 @@ func (v *VM) patience() time.Duration {
 	}
 }
 
+// What a kernel prints when it gives up, and when it kills a process for its memory.
+const (
+	panicWords = "Kernel panic"
+	oomWords   = "Out of memory: Killed process"
+)
+
 // explain says how a guest ended before its job was done.
 func (g *guest) explain(silent, streamErr, exit error) error {
-	what := "it powered off before its job was done"
-	console := g.console.text()
+	const shown = 30
+	what, last := "it powered off before its job was done", g.console.last(shown)
 	switch {
-	case strings.Contains(console, "Kernel panic"):
-		what = "kernel panic"
-	case strings.Contains(console, "Out of memory: Killed process"), strings.Contains(console, "invoked oom-killer"):
-		what = "out of memory"
+	case strings.Contains(g.console.text(), panicWords):
+		what, last = "kernel panic", g.console.around(panicWords, shown)
+	case strings.Contains(g.console.text(), oomWords):
+		what, last = "out of memory", g.console.around(oomWords, shown)
 	case silent != nil:
 		what = "it hangs: " + silent.Error()
 	case streamErr != nil:
@@ -205,5 +211,5 @@ func (g *guest) explain(silent, streamErr, exit error) error {
 	if g.ready {
 		when = "while it ran"
 	}
-	return fmt.Errorf("%w %s (kernel %s, %s): %s; the console's last lines:\n%s", errGuest, when, g.vm.Kernel.Name, g.vm.Accelerator, what, g.console.last(30))
+	return fmt.Errorf("%w %s (kernel %s, %s): %s; the console's last lines:\n%s", errGuest, when, g.vm.Kernel.Name, g.vm.Accelerator, what, last)
 }

@@ -115,3 +115,21 @@ func TestTrial(t *testing.T) {
 	vm.Kernel.Image = broken
 	require.ErrorIs(t, trial(t.Context(), vm, time.Minute), errGuest)
 }
+
+func TestCommandLine(t *testing.T) {
+	for arch, console := range map[string]string{"amd64": "console=ttyS0 ", "arm64": "console=ttyAMA0 "} {
+		p, err := platformOf(arch)
+		require.NoError(t, err)
+		line := commandLine(p, guestArg)
+		assert.True(t, strings.HasPrefix(line, console), line)
+		assert.True(t, strings.HasSuffix(line, " -- "+guestArg), line)
+		assert.Equal(t, arch == "amd64", strings.Contains(line, "tsc="), line)
+	}
+	_, err := platformOf("riscv64")
+	require.Error(t, err)
+}
+
+func TestVMNeedsAUserland(t *testing.T) {
+	err := (&VM{}).Run(t.Context(), lab.Job{Root: "/"}, func(lab.Event) {})
+	require.EqualError(t, err, "a VM cannot take the host's userland along: choose one of debian-12, debian-13")
+}

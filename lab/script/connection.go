@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,7 +255,11 @@ func (s *session) arp(ctx context.Context, fromName string, t target, family lab
 			hosts = append(hosts, s.hostOfMAC(ctx, mac.String()))
 		}
 		o.outcome = "answered"
-		o.attrs = map[string]string{"answers": strconv.Itoa(len(res.MACs)), "mac": res.MACs[0].String(), "host": hosts[0]}
+		o.attrs = map[string]string{"answers": strconv.Itoa(len(res.MACs))}
+		for _, host := range hosts {
+			o.attrs[host] = "1"
+		}
+		slices.Sort(hosts)
 		o.got = "answered (" + strings.Join(hosts, ", ") + ")"
 	}
 	s.observe(o)

@@ -68,7 +68,7 @@ func (s *session) probeCommands() map[string]command {
 		"arp": {
 			args:    "[-4|-6] FROM ADDRESS",
 			summary: "ask who has an address (ARP, or neighbor discovery with -6) on eth0, and observe answered or silent",
-			detail:  []string{"Attributes: answers, mac, host (the host with that MAC, when it is one of the env's). ADDRESS is a target without a port."},
+			detail:  []string{"Attributes: answers, and for each node that answered its name, as 1. ADDRESS is a target without a port."},
 			parse: func(args []string) (action, error) {
 				fams, args := takeFamilies(args)
 				if len(args) != 2 || len(fams) != 1 {
