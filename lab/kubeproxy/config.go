@@ -51,8 +51,8 @@ func (c Config) fields() (map[string]any, error) {
 		"iptables": map[string]any{"minSyncPeriod": "10ms"},
 		"nftables": map[string]any{"minSyncPeriod": "10ms"},
 		// ipvs mode repeats its whole sync, some hundred runs of ipset, every syncPeriod: an emulated machine would do little else.
-		"ipvs": map[string]any{"syncPeriod": "10m"},
-		"logging":  map[string]any{"verbosity": 2},
+		"ipvs":    map[string]any{"syncPeriod": "10m"},
+		"logging": map[string]any{"verbosity": 2},
 	}
 	if c.Mode == lab.IPVS {
 		// It logs the ends of its syncs at 4, and the other modes at 2.
