@@ -5,13 +5,22 @@ import "context"
 // Job is what a machine is given: cells of one kernel and one userland, and the files they need, as that machine sees them.
 type Job struct {
 	Cells       []Cell            `json:"cells"`
-	Scenarios   map[string]Source `json:"scenarios"`       // by Cell.Scenario
-	KubeProxies map[string]string `json:"kubeProxies"`     // version -> path of the binary
-	Root        string            `json:"root"`            // root folder of the userland; "/" for the machine's own
-	Parallel    int               `json:"parallel"`        // cells at once
-	Accelerator string            `json:"accelerator"`     // "host", "kvm" or "tcg"
-	Shell       bool              `json:"shell,omitempty"` // after the last cell's script, a shell in its first node on the terminal
+	Scenarios   map[string]Source `json:"scenarios"`   // by Cell.Scenario
+	KubeProxies map[string]string `json:"kubeProxies"` // version -> path of the binary
+	Root        string            `json:"root"`        // root folder of the userland; "/" for the machine's own
+	Parallel    int               `json:"parallel"`    // cells at once
+	Accelerator string            `json:"accelerator"` // "host", "kvm" or "tcg"
+	Shell       ShellWhen         `json:"shell,omitempty"`
 }
+
+// ShellWhen says after which scripts a cell's env stays up, with a shell in its first node on the terminal, until that ends.
+type ShellWhen string
+
+const (
+	ShellNever  ShellWhen = ""
+	ShellAlways ShellWhen = "always"
+	ShellFailed ShellWhen = "failed" // after a fail or an error
+)
 
 // Source is a scenario's text and where it was read.
 type Source struct {

@@ -28,6 +28,7 @@ type laboratory struct {
 	kernels  map[string]machine.Kernel   // by name, VM kernels only
 	absent   map[string]error            // VM kernels that could not be had, by name
 	parallel int
+	shell    lab.ShellWhen // on the host kernel
 }
 
 // cacheRoot is the folder that the --cache flag, $KPLAB_CACHE or the user's cache folder gives.
@@ -166,6 +167,9 @@ func (l *laboratory) job(g plan.Group) lab.Job {
 	job := lab.Job{
 		Cells: g.Cells, Scenarios: map[string]lab.Source{}, KubeProxies: map[string]string{},
 		Root: l.roots[g.Userland], Parallel: l.parallel, Accelerator: machine.AcceleratorHost,
+	}
+	if g.Kernel == plan.Host {
+		job.Shell = l.shell
 	}
 	for _, s := range l.scripts {
 		job.Scenarios[s.Name] = lab.Source{File: s.File, Text: s.Text}

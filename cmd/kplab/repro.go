@@ -88,7 +88,7 @@ func repro(c *cobra.Command, m plan.Matrix, f *cellFlags, shell bool) error {
 		if !term.IsTerminal(int(os.Stdin.Fd())) {
 			return usageError{errors.New("--shell needs a terminal")}
 		}
-		job.Shell = true
+		job.Shell = lab.ShellAlways
 	}
 	runner, err := l.runner(ctx, group)
 	if err != nil {

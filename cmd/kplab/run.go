@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ import (
 func newRun() *cobra.Command {
 	var f cellFlags
 	var file string
-	var asJSON, overwrite bool
+	var asJSON, overwrite, keep bool
 	c := &cobra.Command{
 		Use:   "run [SCENARIO...]",
 		Short: "Run scenarios in every mode and show the matrix",
@@ -47,18 +48,28 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 			if len(names) > 0 {
 				m.Scenarios = names
 			}
-			return runMatrix(c, m, &f, asJSON, overwrite)
+			return runMatrix(c, m, &f, runOptions{asJSON: asJSON, overwrite: overwrite, keep: keep})
 		},
 	}
 	f.add(c, plan.Default())
 	c.Flags().StringVarP(&file, "file", "f", "", "matrix `file` (YAML); flags override it")
 	c.Flags().BoolVar(&asJSON, "json", false, "print run.json instead of the matrix")
+	c.Flags().BoolVar(&keep, "keep", false, "leave a failed cell up and open a shell in its n1 (host kernel, one cell at a time)")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace the run that --out already holds")
 	return c
 }
 
+// runOptions are the flags of run alone.
+type runOptions struct{ asJSON, overwrite, keep bool }
+
 // runMatrix runs a matrix and shows what it came to.
-func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, asJSON, overwrite bool) error {
+func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) error {
+	if o.keep {
+		if !term.IsTerminal(int(os.Stdin.Fd())) {
+			return usageError{errors.New("--keep needs a terminal")}
+		}
+		m.Parallel = 1
+	}
 	if err := m.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -79,9 +90,13 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, asJSON, overwrite 
 	if dir == "" {
 		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405"))
 	}
-	progress := results.NewProgress(stderr, progressOptions(l.cells()))
+	shown := progressOptions(l.cells())
+	if o.keep {
+		l.shell, shown.Terminal = lab.ShellFailed, false // a shell and redrawn lines do not share a terminal
+	}
+	progress := results.NewProgress(stderr, shown)
 	store, err := results.Create(dir, results.Options{
-		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: overwrite, Notify: progress.Add,
+		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: o.overwrite, Notify: progress.Add,
 	})
 	if err != nil {
 		progress.Close()
@@ -94,7 +109,7 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, asJSON, overwrite 
 	}
 	run, err := store.Close(reason)
 	progress.Close()
-	if showErr := show(c.OutOrStdout(), run, dir, asJSON); err == nil {
+	if showErr := show(c.OutOrStdout(), run, dir, o.asJSON); err == nil {
 		err = showErr
 	}
 	if err != nil {

@@ -122,7 +122,8 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 			keep(name, files[name])
 		}
 	}
-	if job.Shell && a.Shell != nil {
+	failed := result.Verdict == lab.Fail || result.Verdict == lab.Error
+	if a.Shell != nil && (job.Shell == lab.ShellAlways || job.Shell == lab.ShellFailed && failed) {
 		if err := a.Shell(context.WithoutCancel(ctx), env); err != nil {
 			say(lab.Event{Type: lab.EventLog, Message: "shell: " + err.Error()})
 		}

@@ -38,7 +38,7 @@ func (s *Sandbox) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) er
 	}
 	emit = serialise(emit)
 	log := &tail{line: func(l string) { emit(logEvent("%s", l)) }}
-	child, err := s.start(log, job.Shell)
+	child, err := s.start(log, job.Shell != lab.ShellNever)
 	if err != nil {
 		return err
 	}
