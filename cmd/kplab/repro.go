@@ -1,21 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"kplab/lab"
 	"kplab/lab/plan"
-	"kplab/results"
-	"kplab/scenarios"
 )
 
 func newRepro() *cobra.Command {
@@ -51,7 +45,11 @@ shell opens in node n1, with the userland's tools on PATH; when it ends, so does
 			if n := len(m.Modes) * len(m.Kernels) * len(m.KubeProxies) * len(m.Userlands); n != 1 {
 				return usageError{fmt.Errorf("these flags name %d cells: repro runs one; give each of --mode, --kernel, --kube-proxy and --userland one value", n)}
 			}
-			return repro(c, m, &f, shell)
+			o := runOptions{narrate: true, suffix: "-repro"}
+			if shell {
+				o.shell = lab.ShellAlways
+			}
+			return runMatrix(c, m, &f, o)
 		},
 	}
 	d := plan.Default()
@@ -60,69 +58,6 @@ shell opens in node n1, with the userland's tools on PATH; when it ends, so does
 	c.Flags().StringVarP(&file, "file", "f", "", "scenario `file`")
 	c.Flags().BoolVar(&shell, "shell", false, "afterwards, open a shell in node n1")
 	return c
-}
-
-func repro(c *cobra.Command, m plan.Matrix, f *cellFlags, shell bool) error {
-	if err := m.Validate(); err != nil {
-		return usageError{err}
-	}
-	scripts, err := scenarios.Select(m.Scenarios)
-	if err != nil {
-		return usageError{err}
-	}
-	claims, err := scenarios.Claims()
-	if err != nil {
-		return err
-	}
-	ctx, out := c.Context(), c.OutOrStdout()
-	l, err := prepare(ctx, m, scripts, f.cache, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
-	if err != nil {
-		return err
-	}
-	group := l.groups[0]
-	job := l.job(group)
-	if shell {
-		if group.Kernel != plan.Host {
-			return usageError{fmt.Errorf("--shell needs --kernel host: a VM has no terminal to give")}
-		}
-		if !term.IsTerminal(int(os.Stdin.Fd())) {
-			return usageError{errors.New("--shell needs a terminal")}
-		}
-		job.Shell = lab.ShellAlways
-	}
-	runner, err := l.runner(ctx, group)
-	if err != nil {
-		return err
-	}
-	dir := f.out
-	if dir == "" {
-		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405")+"-repro")
-	}
-	store, err := results.Create(dir, results.Options{
-		Command: os.Args, Host: results.ThisHost(), Plan: group.Cells, Claims: claims, Notify: func(e lab.Event) { narrate(out, e) },
-	})
-	if err != nil {
-		return err
-	}
-	stream := store.Machine(group.Cells)
-	if err := runner.Run(ctx, job, func(e lab.Event) { _ = stream.Add(e) }); err != nil {
-		_ = stream.Fail(err.Error())
-	}
-	reason := ""
-	if cause := context.Cause(ctx); cause != nil {
-		reason = cause.Error()
-	}
-	run, err := store.Close(reason)
-	if showErr := show(out, run, dir, false); err == nil {
-		err = showErr
-	}
-	if err != nil {
-		return err
-	}
-	if s := results.ExitStatus(run); s != results.ExitOK {
-		return exitError(s)
-	}
-	return nil
 }
 
 // narrate prints an event for somebody who watches.

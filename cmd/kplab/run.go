@@ -48,7 +48,11 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 			if len(names) > 0 {
 				m.Scenarios = names
 			}
-			return runMatrix(c, m, &f, runOptions{asJSON: asJSON, overwrite: overwrite, keep: keep})
+			o := runOptions{asJSON: asJSON, overwrite: overwrite}
+			if keep {
+				o.shell, m.Parallel = lab.ShellFailed, 1
+			}
+			return runMatrix(c, m, &f, o)
 		},
 	}
 	f.add(c, plan.Default())
@@ -59,16 +63,18 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 	return c
 }
 
-// runOptions are the flags of run alone.
-type runOptions struct{ asJSON, overwrite, keep bool }
+// runOptions say how to run a matrix and how to show it.
+type runOptions struct {
+	asJSON, overwrite bool
+	shell             lab.ShellWhen
+	narrate           bool   // every step as it happens, instead of progress
+	suffix            string // of the default folder's name
+}
 
 // runMatrix runs a matrix and shows what it came to.
 func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) error {
-	if o.keep {
-		if !term.IsTerminal(int(os.Stdin.Fd())) {
-			return usageError{errors.New("--keep needs a terminal")}
-		}
-		m.Parallel = 1
+	if o.shell != lab.ShellNever && !term.IsTerminal(int(os.Stdin.Fd())) {
+		return usageError{errors.New("a shell needs a terminal")}
 	}
 	if err := m.Validate(); err != nil {
 		return usageError{err}
@@ -81,25 +87,31 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) erro
 	if err != nil {
 		return err
 	}
-	ctx, stderr := c.Context(), c.ErrOrStderr()
+	ctx, stdout, stderr := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
 	l, err := prepare(ctx, m, scripts, f.cache, func(line string) { fmt.Fprintln(stderr, line) })
 	if err != nil {
 		return err
 	}
+	if l.shell = o.shell; o.shell == lab.ShellAlways && l.groups[0].Kernel != plan.Host {
+		return usageError{errors.New("--shell needs --kernel host: a VM has no terminal to give")}
+	}
+	notify := func(e lab.Event) { narrate(stdout, e) }
+	done := func() {}
+	if !o.narrate {
+		shown := progressOptions(l.cells())
+		shown.Terminal = shown.Terminal && o.shell == lab.ShellNever // a shell and redrawn lines do not share a terminal
+		progress := results.NewProgress(stderr, shown)
+		notify, done = progress.Add, progress.Close
+	}
 	dir := f.out
 	if dir == "" {
-		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405"))
+		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405")+o.suffix)
 	}
-	shown := progressOptions(l.cells())
-	if o.keep {
-		l.shell, shown.Terminal = lab.ShellFailed, false // a shell and redrawn lines do not share a terminal
-	}
-	progress := results.NewProgress(stderr, shown)
 	store, err := results.Create(dir, results.Options{
-		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: o.overwrite, Notify: progress.Add,
+		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: o.overwrite, Notify: notify,
 	})
 	if err != nil {
-		progress.Close()
+		done()
 		return err
 	}
 	l.runAll(ctx, store)
@@ -108,8 +120,8 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) erro
 		reason = cause.Error()
 	}
 	run, err := store.Close(reason)
-	progress.Close()
-	if showErr := show(c.OutOrStdout(), run, dir, o.asJSON); err == nil {
+	done()
+	if showErr := show(stdout, run, dir, o.asJSON); err == nil {
 		err = showErr
 	}
 	if err != nil {

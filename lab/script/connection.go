@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,15 +153,21 @@ const answerDeadline = 300 * time.Millisecond
 // connDeadline bounds one command on a connection, bulk transfer included.
 const connDeadline = 20 * time.Second
 
+// ends finds the client and the address of a TCP connection.
+func (s *session) ends(ctx context.Context, fromName string, t target, family lab.Family) (lab.Host, netip.AddrPort, error) {
+	from, err := s.Env.Host(fromName)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	to, err := s.resolve(ctx, t, from, "tcp", family)
+	return from, to, err
+}
+
 func (s *session) connect(ctx context.Context, name, fromName string, t target, family lab.Family) error {
 	if s.held[name] != nil {
 		return fmt.Errorf("a connection %q is kept already", name)
 	}
-	from, err := s.Env.Host(fromName)
-	if err != nil {
-		return err
-	}
-	to, err := s.resolve(ctx, t, from, "tcp", family)
+	from, to, err := s.ends(ctx, fromName, t, family)
 	if err != nil {
 		return err
 	}
@@ -196,11 +203,7 @@ func (s *session) exchange(ctx context.Context, name string, c *probe.Conn, n in
 
 // spread makes n connections in turn, so that a scheduler sees each before the next.
 func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string) error {
-	from, err := s.Env.Host(fromName)
-	if err != nil {
-		return err
-	}
-	to, err := s.resolve(ctx, t, from, "tcp", family)
+	from, to, err := s.ends(ctx, fromName, t, family)
 	if err != nil {
 		return err
 	}
