@@ -105,6 +105,15 @@ func prepare(ctx context.Context, m plan.Matrix, scripts []*script.Script, cache
 // their binaries say; the paths are returned by version.
 func (l *laboratory) obtainProxies(ctx context.Context, m *plan.Matrix) (paths map[string]string, err error) {
 	paths = map[string]string{}
+	for _, asked := range m.KubeProxies {
+		if strings.Contains(asked, "/") {
+			if _, err := os.Stat(asked); err != nil {
+				return nil, usageError{fmt.Errorf("kube-proxy: %w", err)}
+			}
+		} else if _, err := kubeproxy.ParseVersion(asked); err != nil {
+			return nil, usageError{err}
+		}
+	}
 	for i, asked := range m.KubeProxies {
 		b, err := l.proxies.Obtain(ctx, asked)
 		if err != nil {

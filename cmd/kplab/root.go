@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"kplab/lab"
 )
 
 func newRoot() *cobra.Command {
@@ -20,6 +22,17 @@ Exit status: 0 everything as asserted, 1 a check deviates, 2 usage or bad input,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // cobra's own check would make a mistyped verb an error of the lab
+	}
+	root.RunE = func(c *cobra.Command, words []string) error {
+		if len(words) == 0 {
+			return c.Help()
+		}
+		var known []string
+		for _, sub := range c.Commands() {
+			known = append(known, sub.Name())
+		}
+		return usageError{fmt.Errorf("unknown command %q%s", words[0], lab.Suggest(words[0], known))}
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
