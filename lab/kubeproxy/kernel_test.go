@@ -34,7 +34,7 @@ import (
 // user, pid, mount and network namespaces; that process is the node.
 //
 //	KPLAB_KUBE_PROXY  the path of a kube-proxy, instead of all those in the user's cache
-//	KPLAB_USERLAND    the root folder of the userland that has nft, iptables, ..., instead of this machine's own
+//	KPLAB_USERLAND    the root folder of the userland that has nft, iptables, ..., instead of the cached debian-12 or else this machine's own
 const insideEnv = "KPLAB_TEST_NODE" // set in the re-executed process: the kube-proxy's path
 
 func TestMain(m *testing.M) {
@@ -89,6 +89,12 @@ func onNode(t *testing.T) *kubeproxy.Binary {
 func userland() string {
 	if dir := os.Getenv("KPLAB_USERLAND"); dir != "" {
 		return dir
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(cache, "kplab", "userlands", lab.DefaultUserland)
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
 	}
 	return "/"
 }
