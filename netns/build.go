@@ -220,7 +220,7 @@ func (n *network) addRoutes() error {
 				}
 			}
 			if h.spec.Role == OutsideRole {
-				n1, _ := n.hosts["n1"].spec.address("primary", v6)
+				n1, _ := n.hosts["n1"].spec.address("primary", v6) // as a router in front of the cluster would
 				for _, cidr := range n.services {
 					if cidr.Addr().Is6() != v6 {
 						continue

@@ -57,8 +57,7 @@ func enterRoot(root string, binaries map[string]string) error {
 	if err := unix.Chdir("/"); err != nil {
 		return err
 	}
-	fds := root == "/" // /proc of the old root is gone after chroot; mount the new one first
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil && !fds {
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount /proc in %s: %w", root, err)
 	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil && root != "/" {

@@ -126,18 +126,26 @@ func TestVerbsThatRunNothing(t *testing.T) {
 	assert.Contains(t, kplab(t, "run", "--help").stdout, "--kernel")
 }
 
+// passing runs cells that must all pass, and returns the run.
+func passing(t *testing.T, args ...string) (run results.Run) {
+	t.Helper()
+	r := kplab(t, append(args, "--json")...)
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &run))
+	for _, c := range run.Cells {
+		assert.Equal(t, lab.Pass, c.Verdict, "%s: %s", c.ID(), c.Reason)
+		assert.NotEmpty(t, c.Checks, c.ID())
+	}
+	return run
+}
+
 // TestHostKernel is the canary on the kernel that the tests run on.
 func TestHostKernel(t *testing.T) {
 	needKubeProxy(t)
 	out := filepath.Join(t.TempDir(), "out")
-	r := kplab(t, "run", "clusterip-basics", "nodeport-secondary-address", "--mode", "iptables,nftables", "--kernel", "host", "--out", out, "--json")
-	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
-	var run results.Run
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &run))
+	run := passing(t, "run", "clusterip-basics", "nodeport-secondary-address", "--mode", "iptables,nftables", "--kernel", "host", "--out", out)
 	require.Len(t, run.Cells, 4)
 	for _, c := range run.Cells {
-		assert.Equal(t, lab.Pass, c.Verdict, "%s: %s", c.ID(), c.Reason)
-		assert.NotEmpty(t, c.Checks)
 		for _, path := range c.Evidence {
 			assert.FileExists(t, filepath.Join(out, path))
 		}
@@ -177,13 +185,9 @@ func TestVM(t *testing.T) {
 	}
 	needKubeProxy(t)
 	out := filepath.Join(t.TempDir(), "out")
-	r := kplab(t, "run", "clusterip-basics", "stale-kube-ipvs0", "--mode", "ipvs,nftables", "--kernel", "debian-12", "--out", out, "--json")
-	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
-	var run results.Run
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &run))
+	run := passing(t, "run", "clusterip-basics", "stale-kube-ipvs0", "--mode", "ipvs,nftables", "--kernel", "debian-12", "--out", out)
 	require.Len(t, run.Cells, 4)
 	for _, c := range run.Cells {
-		assert.Equal(t, lab.Pass, c.Verdict, "%s: %s", c.ID(), c.Reason)
 		assert.True(t, strings.HasPrefix(c.Kernel.Release, "6.1."), c.Kernel.Release)
 	}
 }
