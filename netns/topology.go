@@ -88,16 +88,6 @@ func Standard() Topology {
 	return t
 }
 
-// spec returns the host of that name.
-func (t Topology) spec(name string) (HostSpec, bool) {
-	for _, h := range t.Hosts {
-		if h.Name == name {
-			return h, true
-		}
-	}
-	return HostSpec{}, false
-}
-
 // address returns the named address of one family (0 = IPv4, 1 = IPv6 in every list).
 func (h HostSpec) address(name string, v6 bool) (netip.Prefix, bool) {
 	for _, a := range h.Addresses[name] {

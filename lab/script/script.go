@@ -78,7 +78,7 @@ func Parse(file, text string) (*Script, error) {
 	}
 	var errs []error
 	if s.Summary == "" {
-		errs = append(errs, fmt.Errorf("%s:1: expected a comment that says what the scenario shows: # ...", file))
+		errs = append(errs, fmt.Errorf("%s:1: expected a comment, # and a sentence that says what the scenario shows", file))
 	}
 	errs = append(errs, s.indexFiles(archive)...)
 	errs = append(errs, s.lint()...)
@@ -159,7 +159,7 @@ func bare(err error) error {
 	return err
 }
 
-// claim returns the claims that the script names, adding one.
+// addClaim adds a claim to those that the script names.
 func (s *Script) addClaim(c lab.Claim) {
 	for _, have := range s.Claims {
 		if have.ID == c.ID {
