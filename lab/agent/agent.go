@@ -99,7 +99,7 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 	}
 	var transcript []byte
 	set := script.Setting{
-		Env: env, Cell: c, Machine: machine, Keep: keep,
+		Env: env, Cell: c, Machine: machine,
 		Check: func(k lab.Check) {
 			result.Checks = append(result.Checks, k)
 			say(lab.Event{Type: lab.EventCheck, Check: &k})

@@ -19,9 +19,8 @@ type Setting struct {
 	Env     lab.Env
 	Cell    lab.Cell
 	Machine lab.Machine
-	Check   func(lab.Check)                // takes each check as it is made
-	Log     func(string)                   // takes the transcript, line by line
-	Keep    func(name string, data []byte) // takes evidence
+	Check   func(lab.Check) // takes each check as it is made
+	Log     func(string)    // takes the transcript, line by line
 }
 
 // session is one execution of a script, or the dry one that checks it.
