@@ -35,15 +35,21 @@ func newVM(t *testing.T, kernel, userland string) (*VM, lab.Job) {
 }
 
 func TestVMBoots(t *testing.T) {
-	for _, tt := range []struct{ kernel, userland, release string }{
-		{"debian-11", "debian-12", "5.10."},
-		{"debian-12", "debian-12", "6.1."},
-		{"debian-13", "debian-13", "6.12."},
-		{"trixie-backports:6.18", "debian-12", "6.18."},
-		{"sid:7.2", "debian-13", "7.2."},
-		{"trixie-backports", "debian-12", "7."},
+	for _, tt := range []struct {
+		kernel, userland, release string
+		rolls                     bool // its suite drops versions: what is there today may be gone tomorrow
+	}{
+		{"debian-11", "debian-12", "5.10.", false},
+		{"debian-12", "debian-12", "6.1.", false},
+		{"debian-13", "debian-13", "6.12.", false},
+		{"trixie-backports:6.18", "debian-12", "6.18.", true},
+		{"sid:7.2", "debian-13", "7.2.", true},
+		{"trixie-backports", "debian-12", "7.", true},
 	} {
 		t.Run(tt.kernel, func(t *testing.T) {
+			if tt.rolls && os.Getenv("KPLAB_TEST_VM") != "all" {
+				t.Skip("the mirror may have dropped this version: set KPLAB_TEST_VM=all")
+			}
 			vm, job := newVM(t, tt.kernel, tt.userland)
 			start := time.Now()
 			events, err := do(t, vm, job, "look", "nft")
