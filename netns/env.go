@@ -174,6 +174,9 @@ func (e *env) Owner(addr netip.Addr) string {
 
 // Apply implements lab.Env.
 func (e *env) Apply(ctx context.Context, objects []runtime.Object) error {
+	if err := e.topology.checkInside(objects); err != nil {
+		return err
+	}
 	if err := e.api.Apply(ctx, objects...); err != nil {
 		return err
 	}

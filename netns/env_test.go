@@ -57,6 +57,9 @@ func TestApplyRefusesWhatAnAPIServerWould(t *testing.T) {
 		{"no ports", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {selector: {app: server}}\n", "port"},
 		{"node port twice", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30000}]}\n---\n" +
 			"apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30000}]}\n", "30000"},
+		{"external IP outside the env", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {externalIPs: [203.0.113.7], ports: [{port: 80}]}\n", "Service a: address 203.0.113.7 is outside the env"},
+		{"endpoint outside the env", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {kubernetes.io/service-name: a}}\naddressType: IPv4\n" +
+			"endpoints: [{addresses: [203.0.113.7]}]\nports: [{port: 80}]\n", "EndpointSlice a: address 203.0.113.7 is outside the env"},
 		{"cluster IP outside", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {clusterIP: 172.16.0.1, ports: [{port: 80}]}\n", "172.16.0.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
