@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"runtime"
 	"strings"
 	"syscall"
@@ -33,7 +34,7 @@ import (
 // The tests of this file run real kube-proxies against the kernel that is there. Each re-executes the test binary in new
 // user, pid, mount and network namespaces; that process is the node.
 //
-//	KPLAB_KUBE_PROXY  the path of a kube-proxy, instead of all those in the user's cache
+//	KPLAB_KUBE_PROXY  the path of a kube-proxy, instead of the default version in the user's cache
 //	KPLAB_USERLAND    the root folder of the userland that has nft, iptables, ..., instead of the cached debian-12 or else this machine's own
 const insideEnv = "KPLAB_TEST_NODE" // set in the re-executed process: the kube-proxy's path
 
@@ -116,7 +117,10 @@ func candidates(t *testing.T) []kubeproxy.Binary {
 	}
 	cache, err := os.UserCacheDir()
 	require.NoError(t, err)
-	return kubeproxy.Cached(filepath.Join(cache, "kplab", "kube-proxy"))
+	// One version, whatever else the cache holds, so that the tests mean the same everywhere.
+	return slices.DeleteFunc(kubeproxy.Cached(filepath.Join(cache, "kplab", "kube-proxy")), func(b kubeproxy.Binary) bool {
+		return b.Version != lab.DefaultKubeProxy
+	})
 }
 
 var nodeAddresses = []string{"192.0.2.1/32", "2001:db8::1/128"}
