@@ -19,6 +19,7 @@ const (
 	cleanupDeadline = 30 * time.Second
 	termGrace       = 5 * time.Second
 	quietPeriod     = 100 * time.Millisecond
+	settlePeriod    = 30 * time.Millisecond // a sync that is due begins minSyncPeriod, 10 ms, after the last one
 	logPatience     = 3 * time.Second
 	pollLog         = time.Millisecond
 	pollFirst       = 3 * time.Millisecond
@@ -185,7 +186,7 @@ func (p *Process) waitSynced(ctx context.Context, r *run) error {
 		m, err := r.syncMetrics(ctx)
 		switch {
 		case err == nil:
-			if missing, moved = r.tracker.step(m, r.log, goal, p.options.Deadlines.Of(quietPeriod)); missing == "" {
+			if missing, moved = r.tracker.step(m, r.log, goal, p.options.Deadlines.Of(quietPeriod), p.options.Deadlines.Of(settlePeriod)); missing == "" {
 				return nil
 			}
 		case ctx.Err() == nil:

@@ -118,16 +118,18 @@ func (s state) unseen(want counts) string {
 	return strings.Join(missing, ", ")
 }
 
-// span is one sync, in seconds since 1970.
-type span struct{ begin, end float64 }
+// span is one sync, in seconds since 1970: when it ended, as logged, and how long it took, as measured right before. It
+// began at or before end-elapsed.
+type span struct{ elapsed, end float64 }
 
 // syncHistory has the last syncs of each family, from the log. The metrics tell when the last sync ended and not when it
 // began; a change that arrives while a sync is at work is not in it, and the other family's sync may clear the pending
 // gauge. Between the two, only the log tells that the next sync has yet to come.
 type syncHistory struct {
-	spans map[string][]span
-	syncs int    // all, of all families
-	rest  string // an unfinished line
+	spans   map[string][]span
+	running map[string]bool
+	syncs   int    // all that ended, of all families
+	rest    string // an unfinished line
 }
 
 const syncsKept = 64
@@ -138,7 +140,8 @@ func (h *syncHistory) read(text string, now time.Time) {
 	end := strings.LastIndexByte(text, '\n') + 1
 	h.rest = text[end:]
 	for line := range strings.Lines(text[:end]) {
-		if !strings.Contains(line, `yncProxyRules complete"`) {
+		complete := strings.Contains(line, `yncProxyRules complete"`)
+		if !complete && !strings.Contains(line, `"Syncing `) {
 			continue
 		}
 		r := parseRecord(strings.TrimSuffix(line, "\n"))
@@ -157,14 +160,17 @@ func (h *syncHistory) read(text string, now time.Time) {
 				elapsed, _ = time.ParseDuration(p.value)
 			}
 		}
-		if family == "" || elapsed == 0 {
+		if family == "" || complete && elapsed == 0 {
 			continue
 		}
 		if h.spans == nil {
-			h.spans = map[string][]span{}
+			h.spans, h.running = map[string][]span{}, map[string]bool{}
+		}
+		if h.running[family] = !complete; !complete {
+			continue
 		}
 		h.syncs++
-		known := append(h.spans[family], span{seconds(logged.Add(-elapsed)), seconds(logged)})
+		known := append(h.spans[family], span{elapsed.Seconds(), seconds(logged)})
 		h.spans[family] = known[max(0, len(known)-syncsKept):]
 	}
 }
@@ -172,19 +178,42 @@ func (h *syncHistory) read(text string, now time.Time) {
 // seconds is how client_golang's SetToCurrentTime writes a time.
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
-// covers reports whether, in each family, the last good sync began after the last change was queued. known is false
-// where the log does not show that sync.
-func (h *syncHistory) covers(s state, families []string) (covered, known bool) {
+// coverage is what the log says of whether the last sync had the last change in it.
+type coverage int
+
+const (
+	unlogged  coverage = iota // the log does not show the sync
+	uncovered                 // it began before the change was queued
+	ambiguous                 // it began within a moment of that
+	covered
+)
+
+// covers compares, in each family, when the last good sync began with when the last change was queued; the worst counts.
+// A sync sets its timestamp, then measures how long it took, then logs that, so that it began between synced-elapsed and
+// end-elapsed; these are mostly some 50 µs apart, and a change that is alone is queued about that long before its sync.
+func (h *syncHistory) covers(s state, families []string) coverage {
 	const truncated = 2e-6 // the log's times are whole microseconds
+	worst := covered
 	for i, f := range families {
 		at := s.family[i]
-		n := slices.IndexFunc(h.spans[f], func(s span) bool { return s.begin <= at.synced && at.synced <= s.end+truncated })
+		n := slices.IndexFunc(h.spans[f], func(s span) bool { return s.end-s.elapsed <= at.synced && at.synced <= s.end+truncated })
 		if n < 0 {
-			return false, false
+			return unlogged
 		}
-		if h.spans[f][n].begin < at.queued {
-			return false, true
+		switch sync := h.spans[f][n]; {
+		case at.queued > sync.end-sync.elapsed:
+			worst = min(worst, uncovered)
+		case at.queued > at.synced-sync.elapsed-truncated:
+			worst = min(worst, ambiguous)
 		}
 	}
-	return true, true
+	return worst
+}
+
+// settled reports whether no sync of a family is at work, and none has been since a time in seconds since 1970.
+func (h *syncHistory) settled(since float64, families []string) bool {
+	return !slices.ContainsFunc(families, func(f string) bool {
+		spans := h.spans[f]
+		return h.running[f] || len(spans) > 0 && spans[len(spans)-1].end > since
+	})
 }

@@ -93,25 +93,29 @@ func TestSyncHistory(t *testing.T) {
 	assert.Len(t, whole.spans["IPv4"], 7)
 	require.Len(t, whole.spans["IPv6"], 1)
 	assert.InDelta(t, 1796005719.696286, whole.spans["IPv6"][0].end, 1e-6)
-	assert.InDelta(t, 1796005719.696286-0.58994576, whole.spans["IPv6"][0].begin, 1e-6)
+	assert.InDelta(t, 0.58994576, whole.spans["IPv6"][0].elapsed, 1e-6)
+	assert.Equal(t, map[string]bool{"IPv4": true, "IPv6": false}, whole.running)
+	assert.False(t, whole.settled(1796005799, dual))
+	assert.True(t, whole.settled(1796005719.7, dual[1:]))
+	assert.False(t, whole.settled(1796005719.6, dual[1:]))
 
-	const began, ended = 1796005720.450190, 1796005720.526761 // the last IPv4 sync
+	// The last IPv4 sync that ended began between the first two.
+	const earliest, latest, ended = 1796005720.450087, 1796005720.450190, 1796005720.526761
 	s := readState(recorded(t), dual)
 	for _, tt := range []struct {
 		what           string
 		synced, queued float64
-		covered, known bool
+		want           coverage
 	}{
-		{"queued before the last sync began", ended, began - 0.000020, true, true},
-		{"queued while it was at work", ended, began + 0.000020, false, true},
-		{"queued after it", ended, ended + 0.1, false, true},
-		{"the sync is not in the log", ended + 0.2, began, false, false},
+		{"queued before the last sync began", ended, earliest - 0.000020, covered},
+		{"queued about when it began", ended, latest - 0.000020, ambiguous},
+		{"queued while it was at work", ended, latest + 0.000020, uncovered},
+		{"queued after it", ended, ended + 0.1, uncovered},
+		{"the sync is not in the log", ended + 0.2, earliest, unlogged},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			s.family[0] = familyState{tt.synced, tt.queued}
-			covered, known := whole.covers(s, dual)
-			assert.Equal(t, tt.covered, covered)
-			assert.Equal(t, tt.known, known)
+			assert.Equal(t, tt.want, whole.covers(s, dual))
 		})
 	}
 }
@@ -146,7 +150,7 @@ func slicesChanged(n int64) apiserver.Changes {
 
 // TestTracker steps through recorded and altered states of one process.
 func TestTracker(t *testing.T) {
-	const never = time.Hour // a quiet period that does not end
+	const never = time.Hour // a period that does not end
 	lastQueued, settled := "1.7960057206230927e+09", "1.7960057204500000e+09"
 	scrape := func(t *testing.T, replace ...string) *Metrics {
 		text := strings.NewReplacer(append(replace, "endpoint_changes_pending 1", "endpoint_changes_pending 0")...).Replace(recorded(t).Text())
@@ -176,47 +180,58 @@ func TestTracker(t *testing.T) {
 
 	t.Run("covered, seen twice", func(t *testing.T) {
 		tr, l, m := track(newAPI()), newLog(t), scrape(t, lastQueued, settled)
-		missing, moved := tr.step(m, l, tr.goal(), never)
+		missing, moved := tr.step(m, l, tr.goal(), never, never)
 		assert.Equal(t, "its state has just changed", missing)
 		assert.True(t, moved)
-		missing, moved = tr.step(m, l, tr.goal(), never)
+		missing, moved = tr.step(m, l, tr.goal(), never, never)
 		assert.Empty(t, missing)
 		assert.False(t, moved)
 	})
 	t.Run("a change during the last sync: all metrics are good", func(t *testing.T) {
 		tr, l, m := track(newAPI()), newLog(t), scrape(t, lastQueued, "1.7960057205000000e+09")
-		tr.step(m, l, tr.goal(), never)
-		missing, _ := tr.step(m, l, tr.goal(), never)
+		tr.step(m, l, tr.goal(), never, never)
+		missing, _ := tr.step(m, l, tr.goal(), never, never)
 		assert.Equal(t, "its last sync began before the last change", missing)
-		missing, _ = tr.step(m, l, tr.goal(), -time.Hour)
+		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Empty(t, missing, "after the quiet period")
+	})
+	t.Run("a change about when the last sync began", func(t *testing.T) {
+		tr, l, m := track(newAPI()), newLog(t), scrape(t, lastQueued, "1.7960057204501400e+09")
+		tr.step(m, l, tr.goal(), never, 0)
+		missing, _ := tr.step(m, l, tr.goal(), never, 0)
+		assert.Equal(t, "its last sync may have begun before the last change", missing, "another one is at work")
+		tr.history.running["IPv4"] = false
+		missing, _ = tr.step(m, l, tr.goal(), never, 100*365*24*time.Hour)
+		assert.Equal(t, "its last sync may have begun before the last change", missing)
+		missing, _ = tr.step(m, l, tr.goal(), never, 0)
+		assert.Empty(t, missing, "after the settle period")
 	})
 	t.Run("a change that has not arrived", func(t *testing.T) {
 		api := newAPI()
 		api.changes = slicesChanged(6)
 		tr, l, m := track(api), newLog(t), scrape(t, lastQueued, settled)
 		tr.checked = true // nothing changed before the first sync
-		tr.step(m, l, tr.goal(), -time.Hour)
-		missing, _ := tr.step(m, l, tr.goal(), -time.Hour)
+		tr.step(m, l, tr.goal(), -time.Hour, never)
+		missing, _ := tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Equal(t, "it has seen 6 of 7 EndpointSlice changes", missing)
 	})
 	t.Run("a change during the start, that came within the first list", func(t *testing.T) {
 		api := newAPI()
 		api.changes = slicesChanged(6)
 		tr, l, m := track(api), newLog(t), scrape(t, lastQueued, settled)
-		tr.step(m, l, tr.goal(), never)
-		missing, _ := tr.step(m, l, tr.goal(), never)
+		tr.step(m, l, tr.goal(), never, never)
+		missing, _ := tr.step(m, l, tr.goal(), never, never)
 		assert.Equal(t, "it has seen 6 of 7 EndpointSlice changes", missing)
-		missing, _ = tr.step(m, l, tr.goal(), -time.Hour)
+		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Empty(t, missing, "after the quiet period")
 		api.changes = slicesChanged(7)
-		missing, _ = tr.step(m, l, tr.goal(), -time.Hour)
+		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Equal(t, "it has seen 6 of 7 EndpointSlice changes", missing, "the next one counts")
 	})
 	t.Run("no API server to ask", func(t *testing.T) {
 		tr, l, m := newTracker(nil, "1.37.2"), newLog(t), scrape(t, lastQueued, settled)
-		tr.step(m, l, tr.goal(), never)
-		missing, _ := tr.step(m, l, tr.goal(), never)
+		tr.step(m, l, tr.goal(), never, never)
+		missing, _ := tr.step(m, l, tr.goal(), never, never)
 		assert.Empty(t, missing)
 	})
 	t.Run("a log that tells nothing", func(t *testing.T) {
@@ -228,7 +243,7 @@ func TestTracker(t *testing.T) {
 		assert.False(t, worthwhile)
 		_, worthwhile = tr.logged(l, time.Now(), 0)
 		assert.True(t, worthwhile, "after the patience")
-		missing, _ := tr.step(scrape(t), l, tr.goal(), never)
+		missing, _ := tr.step(scrape(t), l, tr.goal(), never, never)
 		assert.Equal(t, "it has not chosen its IP families", missing)
 	})
 }

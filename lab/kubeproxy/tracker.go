@@ -8,11 +8,6 @@ import (
 	"kplab/lab/apiserver"
 )
 
-// runnerMinor is the first version whose syncs are run by pkg/proxy/runner (kubernetes/kubernetes PR 131615). With the runner before it
-// a connection right after a sync that seemed to cover the last change timed out now and then (seen with 1.33.13), so
-// that only quiet proves those versions synced.
-const runnerMinor = 34
-
 // tracker knows what one kube-proxy process has been sent, and follows how far it is.
 type tracker struct {
 	api      API // nil: not known, and whatever kube-proxy has seen is enough
@@ -64,9 +59,9 @@ func (t *tracker) want(goal apiserver.Changes) counts {
 
 // step takes in a scrape and what was logged until then, and says what is missing, "" if the process is synced: the same
 // good state was seen twice, since kube-proxy counts a change a moment before it queues a sync; and the last sync is
-// known to have begun after the last change was queued, or nothing has moved for the quiet period, in which a sync that
-// was due would have begun and ended. moved reports whether anything differs from the last scrape.
-func (t *tracker) step(m *Metrics, log *logFile, goal apiserver.Changes, quiet time.Duration) (missing string, moved bool) {
+// known to have begun after the last change was queued; or it may have, and no other has begun within the settle period,
+// in which one that was due would have; or nothing has moved for the quiet period, in which it would also have ended. moved reports whether anything differs from the last scrape.
+func (t *tracker) step(m *Metrics, log *logFile, goal apiserver.Changes, quiet, settle time.Duration) (missing string, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -84,12 +79,21 @@ func (t *tracker) step(m *Metrics, log *logFile, goal apiserver.Changes, quiet t
 	want := t.want(goal)
 	missing = s.missing(want, t.families)
 	if missing == "" {
-		switch covered, known := t.history.covers(s, t.families); {
-		case moved:
+		if moved {
 			return "its state has just changed", moved
-		case covered && t.minor >= runnerMinor, still:
+		}
+		if still {
 			return "", moved
-		case known:
+		}
+		switch t.history.covers(s, t.families) {
+		case covered:
+			return "", moved
+		case ambiguous:
+			if t.history.settled(seconds(now.Add(-settle)), t.families) {
+				return "", moved
+			}
+			return "its last sync may have begun before the last change", moved
+		case uncovered:
 			return "its last sync began before the last change", moved
 		default:
 			return "its log does not show its last sync", moved

@@ -61,8 +61,13 @@ func acts() map[string]act {
 		"panic": func(context.Context, lab.Job, lab.Machine, func(string)) error {
 			return os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
 		},
-		"stop": func(context.Context, lab.Job, lab.Machine, func(string)) error {
-			return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		"stop": func(ctx context.Context, _ lab.Job, _ lab.Machine, _ func(string)) error {
+			// Another thread may take the signal: this one must not get to the end before it is stopped.
+			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
 		},
 		"hog": func(context.Context, lab.Job, lab.Machine, func(string)) error {
 			var hoard [][]byte
