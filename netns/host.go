@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kplab/lab"
+	"kplab/lab/thread"
 )
 
 // host is a network namespace with a thread in it. It implements lab.Host.
 type host struct {
 	spec   HostSpec
-	thread *thread
+	thread *thread.Thread
 	ns     int             // descriptor of the network namespace
 	nl     *netlink.Handle // rtnetlink socket in it
 
@@ -33,12 +34,12 @@ type host struct {
 }
 
 func newHost(spec HostSpec, root string, binaries map[string]string) (*host, error) {
-	t, err := newThread(unix.CLONE_NEWNET)
+	t, err := thread.New(unix.CLONE_NEWNET)
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
 	}
 	h := &host{spec: spec, thread: t, ns: -1, root: root, binaries: binaries}
-	err = t.do(func() (err error) {
+	err = t.Do(func() (err error) {
 		if h.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open network namespace: %w", err)
 		}
@@ -65,7 +66,7 @@ func (h *host) close() {
 	if h.ns >= 0 {
 		unix.Close(h.ns)
 	}
-	h.thread.close()
+	h.thread.Close()
 }
 
 // Name implements lab.Host.
@@ -78,11 +79,11 @@ func (h *host) Address(name string, family lab.Family) (netip.Addr, bool) {
 }
 
 // Do implements lab.Host.
-func (h *host) Do(fn func() error) error { return h.thread.do(fn) }
+func (h *host) Do(fn func() error) error { return h.thread.Do(fn) }
 
 // inRoot runs fn on the host's thread after giving it the userland as root, once.
 func (h *host) inRoot(fn func() error) error {
-	return h.thread.do(func() error {
+	return h.thread.Do(func() error {
 		h.rootOnce.Do(func() { h.rootErr = enterRoot(h.root, h.binaries) })
 		if h.rootErr != nil {
 			return fmt.Errorf("host %s: %w", h.spec.Name, h.rootErr)
