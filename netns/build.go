@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"kplab/lab/topology"
 )
 
 // linkDeadline is generous: a link that is not up by then never will be.
 const linkDeadline = 30 * time.Second
 
-// network is everything built from a Topology: the wire and the hosts on it.
+// network is everything built from a topology: the wire and the hosts on it.
 type network struct {
 	wire     *host
 	hosts    map[string]*host
@@ -21,7 +23,7 @@ type network struct {
 }
 
 // build makes the hosts and joins them. On error what was made is gone.
-func build(t Topology, root string, binaries map[string]string) (_ *network, err error) {
+func build(t topology.Topology, root string, binaries map[string]string) (_ *network, err error) {
 	n := &network{hosts: map[string]*host{}, services: t.ServiceCIDR}
 	defer func() {
 		if err != nil {
@@ -77,11 +79,11 @@ func build(t Topology, root string, binaries map[string]string) (_ *network, err
 func (n *network) addDefaultRoutes() error {
 	for _, name := range n.order {
 		h := n.hosts[name]
-		if h.spec.Role != NodeRole {
+		if h.spec.Role != topology.NodeRole {
 			continue
 		}
 		for _, v6 := range []bool{false, true} {
-			ext, _ := n.hosts["ext"].spec.address("primary", v6)
+			ext, _ := n.hosts["ext"].spec.Address("primary", v6)
 			if err := h.addRoute("eth0", defaultRoute(v6), ext.Addr()); err != nil {
 				return err
 			}
@@ -90,8 +92,8 @@ func (n *network) addDefaultRoutes() error {
 	return nil
 }
 
-func (n *network) makeHosts(t Topology, root string, binaries map[string]string) error {
-	specs := append([]HostSpec{{Name: "wire"}}, t.Hosts...)
+func (n *network) makeHosts(t topology.Topology, root string, binaries map[string]string) error {
+	specs := append([]topology.HostSpec{{Name: "wire"}}, t.Hosts...)
 	made := make([]*host, len(specs))
 	var g errgroup.Group
 	for i, spec := range specs {
@@ -129,7 +131,7 @@ func (h *host) setSysctls() error {
 		{"net.ipv4.icmp_ratemask", "0"}, {"net.ipv6.icmp.ratelimit", "0"},
 		{"net.ipv4.ip_forward", "0"}, {"net.ipv6.conf.all.forwarding", "0"},
 	}
-	if h.spec.Name != "wire" && h.spec.Role == NodeRole {
+	if h.spec.Name != "wire" && h.spec.Role == topology.NodeRole {
 		settings = append(settings, [][2]string{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"}}...)
 	}
 	for _, s := range settings {
@@ -173,7 +175,7 @@ func (n *network) attachPod(pod *host) error {
 	}
 	for _, p := range pod.spec.Addresses["primary"] {
 		v6 := p.Addr().Is6()
-		gateway := podGateway(x, v6)
+		gateway := topology.PodGateway(x, v6)
 		steps := []error{
 			node.setAddress(veth, host32(gateway), true),
 			node.addRoute(veth, p, netip.Addr{}),
@@ -202,25 +204,25 @@ func defaultRoute(v6 bool) netip.Prefix {
 func (n *network) addRoutes() error {
 	for _, name := range n.order {
 		h := n.hosts[name]
-		if h.spec.Role != NodeRole && !h.spec.Routes {
+		if h.spec.Role != topology.NodeRole && !h.spec.Routes {
 			continue
 		}
 		for _, v6 := range []bool{false, true} {
 			for _, peerName := range n.order {
 				peer := n.hosts[peerName]
-				if peer.spec.Role != NodeRole || peer == h {
+				if peer.spec.Role != topology.NodeRole || peer == h {
 					continue
 				}
-				via, _ := peer.spec.address("primary", v6)
-				floating, _ := peer.spec.address("floating", v6)
-				for _, dst := range []netip.Prefix{podCIDR(peer.spec.Index-10, v6), floating} {
+				via, _ := peer.spec.Address("primary", v6)
+				floating, _ := peer.spec.Address("floating", v6)
+				for _, dst := range []netip.Prefix{topology.PodCIDR(peer.spec.Index-10, v6), floating} {
 					if err := h.addRoute("eth0", dst, via.Addr()); err != nil {
 						return err
 					}
 				}
 			}
-			if h.spec.Role == OutsideRole {
-				n1, _ := n.hosts["n1"].spec.address("primary", v6) // as a router in front of the cluster would
+			if h.spec.Role == topology.OutsideRole {
+				n1, _ := n.hosts["n1"].spec.Address("primary", v6) // as a router in front of the cluster would
 				for _, cidr := range n.services {
 					if cidr.Addr().Is6() != v6 {
 						continue

@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"kplab/lab/topology"
 )
 
 func TestStandardTopologyIsConnected(t *testing.T) {
 	start := time.Now()
-	n, err := build(Standard(), "/", nil)
+	n, err := build(topology.Standard(), "/", nil)
 	require.NoError(t, err)
 	t.Cleanup(n.close)
 	t.Logf("built in %v", time.Since(start))
@@ -25,7 +27,7 @@ func TestStandardTopologyIsConnected(t *testing.T) {
 		{"ext", "s2", "primary"}, {"other", "n1", "primary"}, {"n1", "n1", "localhost"},
 	} {
 		for _, v6 := range []bool{false, true} {
-			target, ok := n.hosts[tc.to].spec.address(tc.address, v6)
+			target, ok := n.hosts[tc.to].spec.Address(tc.address, v6)
 			require.True(t, ok)
 			require.NoError(t, exchange(n.hosts[tc.from], n.hosts[tc.to], target.Addr()), "%s to %s.%s %s", tc.from, tc.to, tc.address, target)
 		}
@@ -55,7 +57,7 @@ func exchange(from, to *host, target netip.Addr) error {
 
 func BenchmarkBuild(b *testing.B) {
 	for b.Loop() {
-		n, err := build(Standard(), "/", nil)
+		n, err := build(topology.Standard(), "/", nil)
 		require.NoError(b, err)
 		n.close()
 	}

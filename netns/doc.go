@@ -11,5 +11,5 @@
 //	  |         |         |                          eth1: 192.168.20.0/24, fd00:20::/64 (n1, n2, ext)
 //	s1 c1     s2 c2                                  pods: 10.244.N.0/24, fd00:244:N::/64, routed, one veth each
 //
-// See [Standard] for every address.
+// See [topology.Standard] for every address.
 package netns

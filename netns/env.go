@@ -19,6 +19,7 @@ import (
 	"kplab/lab/apiserver"
 	"kplab/lab/kubeproxy"
 	"kplab/lab/probe"
+	"kplab/lab/topology"
 )
 
 // apiServerAddress is where each node finds the API server: in its own namespace, so that no route can lead there wrongly.
@@ -26,7 +27,7 @@ const apiServerAddress = "127.0.0.1:6443"
 
 // env implements lab.Env.
 type env struct {
-	topology Topology
+	topology topology.Topology
 	network  *network
 	api      *apiserver.Server
 	nodes    []*node
@@ -39,7 +40,7 @@ type env struct {
 // New builds the standard env for a cell: hosts, API server with the nodes and pods in it, and a kube-proxy, not yet
 // started, for each node. It has the signature of agent.NewEnv.
 func New(ctx context.Context, job lab.Job, cell lab.Cell, machine lab.Machine) (_ lab.Env, err error) {
-	e := &env{topology: Standard(), servers: map[string]*probe.Server{}}
+	e := &env{topology: topology.Standard(), servers: map[string]*probe.Server{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -54,7 +55,7 @@ func New(ctx context.Context, job lab.Job, cell lab.Cell, machine lab.Machine) (
 	}
 	for _, name := range e.network.order {
 		h := e.network.hosts[name]
-		if h.spec.Role != NodeRole {
+		if h.spec.Role != topology.NodeRole {
 			continue
 		}
 		if err := e.serveAPI(h); err != nil {
@@ -101,16 +102,16 @@ func (e *env) serveAPI(h *host) error {
 func (e *env) clusterObjects() (objects []runtime.Object) {
 	for _, h := range e.topology.Hosts {
 		switch h.Role {
-		case NodeRole:
+		case topology.NodeRole:
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name, Labels: map[string]string{corev1.LabelHostname: h.Name}}}
 			for _, p := range h.Addresses["primary"] {
 				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: p.Addr().String()})
-				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, podCIDR(h.Index-10, p.Addr().Is6()).String())
+				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, topology.PodCIDR(h.Index-10, p.Addr().Is6()).String())
 			}
 			n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			objects = append(objects, n)
-		case ServerRole, ClientRole:
+		case topology.ServerRole, topology.ClientRole:
 			p := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: h.Name, Namespace: corev1.NamespaceDefault, Labels: h.Labels},
 				Spec:       corev1.PodSpec{NodeName: h.On, Containers: []corev1.Container{{Name: "main", Image: "kplab"}}},
@@ -165,7 +166,7 @@ func (e *env) Owner(addr netip.Addr) string {
 				}
 			}
 		}
-		if h.Role == NodeRole && addr == podGateway(h.Index-10, addr.Is6()) {
+		if h.Role == topology.NodeRole && addr == topology.PodGateway(h.Index-10, addr.Is6()) {
 			return h.Name
 		}
 	}
@@ -174,7 +175,7 @@ func (e *env) Owner(addr netip.Addr) string {
 
 // Apply implements lab.Env.
 func (e *env) Apply(ctx context.Context, objects []runtime.Object) error {
-	if err := e.topology.checkInside(objects); err != nil {
+	if err := e.topology.CheckInside(objects); err != nil {
 		return err
 	}
 	if err := e.api.Apply(ctx, objects...); err != nil {
@@ -193,7 +194,7 @@ func (e *env) Apply(ctx context.Context, objects []runtime.Object) error {
 // servePods has every server pod listen on the ports that a Service leads to.
 func (e *env) servePods(ctx context.Context, svc *corev1.Service) error {
 	for _, h := range e.topology.Hosts {
-		if h.Role != ServerRole {
+		if h.Role != topology.ServerRole {
 			continue
 		}
 		for _, p := range svc.Spec.Ports {

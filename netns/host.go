@@ -18,11 +18,12 @@ import (
 
 	"kplab/lab"
 	"kplab/lab/thread"
+	"kplab/lab/topology"
 )
 
 // host is a network namespace with a thread in it. It implements lab.Host.
 type host struct {
-	spec   HostSpec
+	spec   topology.HostSpec
 	thread *thread.Thread
 	ns     int             // descriptor of the network namespace
 	nl     *netlink.Handle // rtnetlink socket in it
@@ -33,7 +34,7 @@ type host struct {
 	rootErr  error
 }
 
-func newHost(spec HostSpec, root string, binaries map[string]string) (*host, error) {
+func newHost(spec topology.HostSpec, root string, binaries map[string]string) (*host, error) {
 	t, err := thread.New(unix.CLONE_NEWNET)
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
@@ -74,7 +75,7 @@ func (h *host) Name() string { return h.spec.Name }
 
 // Address implements lab.Host.
 func (h *host) Address(name string, family lab.Family) (netip.Addr, bool) {
-	p, ok := h.spec.address(name, family == lab.IPv6)
+	p, ok := h.spec.Address(name, family == lab.IPv6)
 	return p.Addr(), ok
 }
 

@@ -127,3 +127,8 @@ func (h *host) linksDown() (names []string, err error) {
 	}
 	return names, nil
 }
+
+// mac is a locally administered address: network (0 = eth0, 1 = eth1, 2 and up = pods of a node) and host number.
+func mac(network, index int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x6b, 0x70, 0, byte(network), byte(index)}
+}

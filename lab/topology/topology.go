@@ -1,12 +1,12 @@
-package netns
+// Package topology describes the standard env: which hosts there are and which addresses they have. Every substrate builds it.
+package topology
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 )
 
-// Topology describes an env's hosts and addresses. It is data: building it is [New]'s work.
+// Topology describes an env's hosts and addresses. It is data: building it is a substrate's work.
 type Topology struct {
 	Hosts       []HostSpec
 	PodCIDRs    []netip.Prefix // of the whole cluster, one a family: kube-proxy's clusterCIDR
@@ -88,8 +88,8 @@ func Standard() Topology {
 	return t
 }
 
-// address returns the named address of one family (0 = IPv4, 1 = IPv6 in every list).
-func (h HostSpec) address(name string, v6 bool) (netip.Prefix, bool) {
+// Address returns the named address of one family (0 = IPv4, 1 = IPv6 in every list).
+func (h HostSpec) Address(name string, v6 bool) (netip.Prefix, bool) {
 	for _, a := range h.Addresses[name] {
 		if a.Addr().Is6() == v6 {
 			return a, true
@@ -98,18 +98,13 @@ func (h HostSpec) address(name string, v6 bool) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// podCIDR is the pods' network of node number x.
-func podCIDR(x int, v6 bool) netip.Prefix {
+// PodCIDR is the pods' network of node number x.
+func PodCIDR(x int, v6 bool) netip.Prefix {
 	if v6 {
 		return netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", x))
 	}
 	return netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", x))
 }
 
-// podGateway is the address that every pod of node number x has as its gateway: the node's, on each pod's veth.
-func podGateway(x int, v6 bool) netip.Addr { return podCIDR(x, v6).Addr().Next() }
-
-// mac is a locally administered address: network (0 = eth0, 1 = eth1, 2 and up = pods of a node) and host number.
-func mac(network, index int) net.HardwareAddr {
-	return net.HardwareAddr{0x02, 0x6b, 0x70, 0, byte(network), byte(index)}
-}
+// PodGateway is the address that every pod of node number x has as its gateway: the node's, on each pod's veth.
+func PodGateway(x int, v6 bool) netip.Addr { return PodCIDR(x, v6).Addr().Next() }

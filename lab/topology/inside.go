@@ -1,4 +1,4 @@
-package netns
+package topology
 
 import (
 	"fmt"
@@ -18,9 +18,9 @@ func (t Topology) networks() []netip.Prefix {
 	return all
 }
 
-// checkInside refuses objects that would lead traffic to an address outside the env: nothing is there, and a typo in an
+// CheckInside refuses objects that would lead traffic to an address outside the env: nothing is there, and a typo in an
 // address must not look like a finding.
-func (t Topology) checkInside(objects []runtime.Object) error {
+func (t Topology) CheckInside(objects []runtime.Object) error {
 	for _, o := range objects {
 		var name string
 		var addresses []string
