@@ -96,6 +96,8 @@ type Proxy interface {
 	Metrics(ctx context.Context) (Metrics, error)
 	// Log is everything that this node's kube-proxies have logged, in order.
 	Log() string
+	// Errors lists what they have logged as errors, each once: "file:line] message key=value ...".
+	Errors() []string
 }
 
 // Metrics gives access to one scrape of kube-proxy's metrics.
@@ -105,6 +107,8 @@ type Metrics interface {
 	Sum(name string, labels map[string]string) (value float64, present bool)
 	// Names lists the metric families, sorted.
 	Names() []string
+	// Text is the scrape as it was read.
+	Text() string
 }
 
 // ProxyExit says that kube-proxy ended when it should have run, or ended badly when it should have ended well.

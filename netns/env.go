@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -32,15 +31,13 @@ type env struct {
 	api      *apiserver.Server
 	nodes    []*node
 	serving  sync.WaitGroup
-
-	mu      sync.Mutex
-	servers map[string]*probe.Server // by host, network and port
+	servers  probe.Servers
 }
 
 // New builds the standard env for a cell: hosts, API server with the nodes and pods in it, and a kube-proxy, not yet
 // started, for each node. It has the signature of agent.NewEnv.
 func New(ctx context.Context, job lab.Job, cell lab.Cell, machine lab.Machine) (_ lab.Env, err error) {
-	e := &env{topology: topology.Standard(), servers: map[string]*probe.Server{}}
+	e := &env{topology: topology.Standard()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -182,31 +179,15 @@ func (e *env) Apply(ctx context.Context, objects []runtime.Object) error {
 		return err
 	}
 	for _, o := range objects {
-		if svc, ok := o.(*corev1.Service); ok {
-			if err := e.servePods(ctx, svc); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// servePods has every server pod listen on the ports that a Service leads to.
-func (e *env) servePods(ctx context.Context, svc *corev1.Service) error {
-	for _, h := range e.topology.Hosts {
-		if h.Role != topology.ServerRole {
+		svc, ok := o.(*corev1.Service)
+		if !ok {
 			continue
 		}
-		for _, p := range svc.Spec.Ports {
-			port := p.TargetPort.IntValue()
-			if port == 0 {
-				port = int(p.Port)
+		for _, h := range e.network.hosts {
+			if h.spec.Role != topology.ServerRole {
+				continue
 			}
-			network := strings.ToLower(string(p.Protocol))
-			if network == "" {
-				network = "tcp"
-			}
-			if err := e.Serve(ctx, h.Name, network, port); err != nil {
+			if err := e.servers.ServeService(h, svc); err != nil {
 				return err
 			}
 		}
@@ -214,24 +195,13 @@ func (e *env) servePods(ctx context.Context, svc *corev1.Service) error {
 	return nil
 }
 
-// Serve implements lab.Env. Listening twice on the same port is once.
-func (e *env) Serve(_ context.Context, hostName, network string, port int) error {
-	h, err := e.Host(hostName)
+// Serve implements lab.Env.
+func (e *env) Serve(_ context.Context, host, network string, port int) error {
+	h, err := e.Host(host)
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	key := hostName + "/" + network + "/" + strconv.Itoa(port)
-	if e.servers[key] != nil {
-		return nil
-	}
-	s, err := probe.Serve(h, hostName, network, port)
-	if err != nil {
-		return fmt.Errorf("%s: serve %s %d: %w", hostName, network, port, err)
-	}
-	e.servers[key] = s
-	return nil
+	return e.servers.Serve(h, network, port)
 }
 
 // Delete implements lab.Env.
@@ -254,9 +224,7 @@ func (e *env) Close() error {
 		wg.Go(func() { _ = n.proxy.Kill(ctx) }) // its state goes with its namespace
 	}
 	wg.Wait()
-	for _, s := range e.servers {
-		errs = append(errs, s.Close())
-	}
+	errs = append(errs, e.servers.Close())
 	if e.api != nil {
 		e.api.Close()
 	}
