@@ -52,6 +52,30 @@ func Differences(run *Run) []Difference {
 	return out
 }
 
+// SubstrateDifferences returns the observations that two substrates do not agree on though mode, kernel, version and userland are
+// the same, with only those outcomes: each is a finding, or a fault of an env.
+func SubstrateDifferences(run *Run) (found []Difference) {
+	for _, d := range Differences(run) {
+		var outcomes []Outcome
+		for _, a := range d.Outcomes {
+			if slices.ContainsFunc(d.Outcomes, func(b Outcome) bool { return a.Column.elsewhere(b.Column) && a.differs(b) }) {
+				outcomes = append(outcomes, a)
+			}
+		}
+		if d.Outcomes = outcomes; len(outcomes) > 0 {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// elsewhere reports whether two settings differ in the substrate alone.
+func (c Column) elsewhere(d Column) bool {
+	other := c.Substrate != d.Substrate
+	c.Substrate = d.Substrate
+	return other && c == d
+}
+
 // sighting is one check of one setting.
 type sighting struct {
 	column Column

@@ -14,6 +14,7 @@ func Markdown(w io.Writer, run *Run) error {
 	m.printf("# kplab run %s\n\n%s\n\n", mdText(run.ID), run.Summary())
 	m.about()
 	m.grid()
+	m.repeats()
 	m.differences()
 	m.findings()
 	_, err := io.WriteString(w, strings.TrimRight(m.b.String(), "\n")+"\n")
@@ -34,6 +35,9 @@ func (m *markdown) about() {
 	h := m.run.Host
 	m.printf("Started %s on %s, kernel %s, %s, %d cores, by kplab %s as %s.\n\n",
 		m.run.Started.Format("2006-01-02 15:04:05 MST"), mdText(h.OS), mdText(h.Kernel), mdText(h.CPU), h.Cores, mdText(h.KPLab), mdText(h.User))
+	if m.run.Sabotage != "" {
+		m.printf("**Sabotaged on purpose (%s): a cell that passes here is a defect, and what fails is no finding.**\n\n", mdText(m.run.Sabotage))
+	}
 	if len(m.run.Command) > 0 {
 		m.printf("    %s\n\n", shellQuote(m.run.Command))
 	}
@@ -71,12 +75,17 @@ func (m *markdown) grid() {
 }
 
 func (m *markdown) differences() {
-	all := Differences(m.run)
+	m.section("What differs between the modes", caveat(m.matrix.Columns), Differences(m.run))
+	m.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(m.run))
+}
+
+// section is a table of differences under a title, with a caveat that may be "".
+func (m *markdown) section(title, s string, all []Difference) {
 	if len(all) == 0 {
 		return
 	}
-	m.printf("## What differs between the modes\n\n")
-	if s := caveat(m.matrix.Columns); s != "" {
+	m.printf("## %s\n\n", title)
+	if s != "" {
 		m.printf("%s\n\n", s)
 	}
 	m.printf("| where | claim | what |")

@@ -186,12 +186,17 @@ const (
 )
 
 func (t *text) differences() {
-	all := Differences(t.run)
+	t.section("What differs between the modes", caveat(t.matrix.Columns), Differences(t.run))
+	t.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(t.run))
+}
+
+// section lists differences under a title, with a caveat that may be "".
+func (t *text) section(title, s string, all []Difference) {
 	if len(all) == 0 {
 		return
 	}
-	t.title("What differs between the modes")
-	if s := caveat(t.matrix.Columns); s != "" {
+	t.title(title)
+	if s != "" {
 		for _, l := range wrap(s, t.width()) {
 			t.line(t.paint(dim, l))
 		}

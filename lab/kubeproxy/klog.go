@@ -153,9 +153,9 @@ func (r record) readable() string {
 	return message
 }
 
-// exitReason is the line of a log that says best why the process ended: the error that kube-proxy's command returned, a
+// ExitReason is the line of a log that says best why the process ended: the error that kube-proxy's command returned, a
 // panic, the last error, or the last line of all.
-func exitReason(log string) string {
+func ExitReason(log string) string {
 	var failed, panicked, lastError, last string
 	for _, r := range parseLog(log) {
 		body := strings.TrimSpace(r.body)
@@ -179,8 +179,8 @@ func exitReason(log string) string {
 	return "it logged nothing"
 }
 
-// errorsIn lists the errors of logs as "file:line] body", each once, in order.
-func errorsIn(logs ...string) []string {
+// ErrorsIn lists the errors of logs as "file:line] body", each once, in order.
+func ErrorsIn(logs ...string) []string {
 	seen := map[string]bool{}
 	var list []string
 	for _, log := range logs {

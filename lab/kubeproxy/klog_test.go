@@ -48,7 +48,7 @@ func TestExitReason(t *testing.T) {
 		{"nothing", "", "it logged nothing"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			assert.Equal(t, tt.want, exitReason(tt.log))
+			assert.Equal(t, tt.want, ExitReason(tt.log))
 		})
 	}
 }
@@ -58,10 +58,10 @@ func TestErrorsIn(t *testing.T) {
 		`server.go:145] "Error running ProxyServer" err="can't use the IPVS proxier: ipvs not supported by the kernel"`,
 		`run.go:72] "command failed" err="can't use the IPVS proxier: ipvs not supported by the kernel"`,
 		"proxier.go:1866] \"nftables sync failed\" err=<\n\t/dev/stdin:4:1-5: Error: No such file or directory\n\tadd rule ip kube-proxy x\n > ipFamily=\"IPv4\" attempts=2",
-	}, errorsIn(noIPVS+severalLines+noIPVS+severalLines))
+	}, ErrorsIn(noIPVS+severalLines+noIPVS+severalLines))
 	cut, _, _ := strings.Cut(severalLines, " >")
-	assert.Len(t, errorsIn(cut, noIPVS), 3, "a log that ends within a value does not swallow the next one")
-	assert.Empty(t, errorsIn(""))
+	assert.Len(t, ErrorsIn(cut, noIPVS), 3, "a log that ends within a value does not swallow the next one")
+	assert.Empty(t, ErrorsIn(""))
 }
 
 func TestRecordFields(t *testing.T) {

@@ -202,7 +202,7 @@ func (p *Process) waitSynced(ctx context.Context, r *run) error {
 
 // lastErrorIn is the last error of a log, as a clause.
 func lastErrorIn(log string) string {
-	errs := errorsIn(log)
+	errs := ErrorsIn(log)
 	if len(errs) == 0 {
 		return "it logged no error"
 	}
@@ -315,7 +315,7 @@ func (p *Process) Errors() []string {
 	for _, r := range p.started() {
 		logs = append(logs, r.log.from(0))
 	}
-	return errorsIn(logs...)
+	return ErrorsIn(logs...)
 }
 
 // started lists the processes, in the order of their start.

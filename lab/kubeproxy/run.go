@@ -95,7 +95,7 @@ func (r *run) ended() bool {
 // exit is how the process ended. It must be gone.
 func (r *run) exit() *lab.ProxyExit {
 	log := r.log.from(0)
-	e := &lab.ProxyExit{Node: r.node, Code: r.state.ExitCode(), Log: log, Last: exitReason(log)}
+	e := &lab.ProxyExit{Node: r.node, Code: r.state.ExitCode(), Log: log, Last: ExitReason(log)}
 	if status, ok := r.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		e.Last = r.state.String() + " (last logged: " + e.Last + ")"
 	}

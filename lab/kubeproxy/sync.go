@@ -210,10 +210,15 @@ func (h *syncHistory) covers(s state, families []string) coverage {
 	return worst
 }
 
+// busy reports whether a sync of a family is at work.
+func (h *syncHistory) busy(families []string) bool {
+	return slices.ContainsFunc(families, func(f string) bool { return h.running[f] })
+}
+
 // settled reports whether no sync of a family is at work, and none has been since a time in seconds since 1970.
 func (h *syncHistory) settled(since float64, families []string) bool {
-	return !slices.ContainsFunc(families, func(f string) bool {
+	return !h.busy(families) && !slices.ContainsFunc(families, func(f string) bool {
 		spans := h.spans[f]
-		return h.running[f] || len(spans) > 0 && spans[len(spans)-1].end > since
+		return len(spans) > 0 && spans[len(spans)-1].end > since
 	})
 }

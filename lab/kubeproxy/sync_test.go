@@ -193,6 +193,9 @@ func TestTracker(t *testing.T) {
 		missing, _ := tr.step(m, l, tr.goal(), never, never)
 		assert.Equal(t, "its last sync began before the last change", missing)
 		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
+		assert.NotEmpty(t, missing, "a sync is at work, however long it takes")
+		tr.history.running["IPv4"] = false
+		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Empty(t, missing, "after the quiet period")
 	})
 	t.Run("a change about when the last sync began", func(t *testing.T) {
@@ -222,6 +225,7 @@ func TestTracker(t *testing.T) {
 		tr.step(m, l, tr.goal(), never, never)
 		missing, _ := tr.step(m, l, tr.goal(), never, never)
 		assert.Equal(t, "it has seen 6 of 7 EndpointSlice changes", missing)
+		tr.history.running["IPv4"] = false
 		missing, _ = tr.step(m, l, tr.goal(), -time.Hour, never)
 		assert.Empty(t, missing, "after the quiet period")
 		api.changes = slicesChanged(7)

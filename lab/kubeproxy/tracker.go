@@ -60,7 +60,7 @@ func (t *tracker) want(goal apiserver.Changes) counts {
 // step takes in a scrape and what was logged until then, and says what is missing, "" if the process is synced: the same
 // good state was seen twice, since kube-proxy counts a change a moment before it queues a sync; and the last sync is
 // known to have begun after the last change was queued; or it may have, and no other has begun within the settle period,
-// in which one that was due would have; or nothing has moved for the quiet period, in which it would also have ended. moved reports whether anything differs from the last scrape.
+// in which one that was due would have; or nothing has moved for the quiet period, and the log shows no sync at work. moved reports whether anything differs from the last scrape.
 func (t *tracker) step(m *Metrics, log *logFile, goal apiserver.Changes, quiet, settle time.Duration) (missing string, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +73,7 @@ func (t *tracker) step(m *Metrics, log *logFile, goal apiserver.Changes, quiet, 
 	if moved = !s.equal(t.last); moved {
 		t.last, t.since = s, now
 	}
-	still := now.Sub(t.since) >= quiet+3*s.longest
+	still := now.Sub(t.since) >= quiet+3*s.longest && !t.history.busy(t.families)
 	t.check(s)
 
 	want := t.want(goal)

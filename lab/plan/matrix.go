@@ -22,6 +22,7 @@ import (
 //	userlands: [debian-12]
 //	substrates: [netns]
 //	parallel: 2
+//	repeat: 50                                          # how often each cell runs; left out: once
 type Matrix struct {
 	Scenarios   []string   `json:"scenarios,omitempty"`
 	Modes       []lab.Mode `json:"modes,omitempty"`
@@ -30,6 +31,7 @@ type Matrix struct {
 	Userlands   []string   `json:"userlands,omitempty"`
 	Substrates  []string   `json:"substrates,omitempty"`
 	Parallel    int        `json:"parallel,omitempty"` // cells at once on one machine
+	Repeat      int        `json:"repeat,omitempty"`   // how often each cell runs; 0 and 1 = once
 }
 
 // Default is the matrix of a plain `kplab run`.
@@ -52,7 +54,7 @@ func ReadFile(name string) (Matrix, error) {
 	}
 	var m Matrix
 	if err := yaml.UnmarshalStrict(data, &m); err != nil {
-		return Matrix{}, fmt.Errorf("%s: %w; known fields are scenarios, modes, kernels, kubeProxies, userlands, substrates, parallel", name, err)
+		return Matrix{}, fmt.Errorf("%s: %w; known fields are scenarios, modes, kernels, kubeProxies, userlands, substrates, parallel, repeat", name, err)
 	}
 	m.merge(Default())
 	if err := m.Validate(); err != nil {
@@ -80,10 +82,16 @@ func (m *Matrix) merge(d Matrix) {
 	}
 }
 
+// Kind is the substrate of kind clusters.
+const Kind = "kind"
+
+// maxRepeat keeps a run's folder within what a disk holds.
+const maxRepeat = 999
+
 // Userlands and substrates that exist.
 var (
 	Userlands  = []string{"debian-12", "debian-13", "host"}
-	Substrates = []string{"netns"}
+	Substrates = []string{lab.DefaultSubstrate, Kind}
 )
 
 // Validate checks the words that need no machine to check; all errors are returned, joined.
@@ -117,6 +125,9 @@ func (m Matrix) Validate() error {
 	}
 	if m.Parallel < 1 {
 		errs = append(errs, fmt.Errorf("%d cells at once: expected 1 or more", m.Parallel))
+	}
+	if m.Repeat < 0 || m.Repeat > maxRepeat {
+		errs = append(errs, fmt.Errorf("each cell %d times: expected 1 to %d", m.Repeat, maxRepeat))
 	}
 	return errors.Join(errs...)
 }

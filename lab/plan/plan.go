@@ -19,22 +19,50 @@ const (
 
 // Group is the cells of one machine.
 type Group struct {
-	Kernel   string
-	Userland string
-	Cells    []lab.Cell
+	Substrate string
+	Kernel    string
+	Userland  string
+	Cells     []lab.Cell
 }
 
-// Name says which machine: "host", "debian-12", "debian-12 (userland debian-13)".
+// Name says which machine: "host", "debian-12", "debian-12 (userland debian-13)", "kind on host".
 func (g Group) Name() string {
-	if g.Userland == lab.DefaultUserland {
-		return g.Kernel
+	name := g.Kernel
+	if g.Substrate != lab.DefaultSubstrate {
+		name = g.Substrate + " on " + name
 	}
-	return fmt.Sprintf("%s (userland %s)", g.Kernel, g.Userland)
+	if g.Userland != lab.DefaultUserland {
+		name += fmt.Sprintf(" (userland %s)", g.Userland)
+	}
+	return name
 }
 
 // Make multiplies the matrix out. host is what the host kernel can do; it is looked at only where Auto is asked for. The
-// order is by group (the host first), then scenario, mode and version, so that a run's columns fill from left to right.
+// order is by group (the host first), then scenario, mode and version, so that a run's columns fill from left to right. Cells
+// that are repeated run all once before any runs again.
 func Make(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
+	groups := once(m, scripts, host)
+	if m.Repeat > 1 {
+		for i := range groups {
+			groups[i].Cells = repeated(groups[i].Cells, m.Repeat)
+		}
+	}
+	return groups
+}
+
+// repeated lists cells n times over, numbered.
+func repeated(cells []lab.Cell, n int) []lab.Cell {
+	var all []lab.Cell
+	for repeat := 1; repeat <= n; repeat++ {
+		for _, c := range cells {
+			c.Repeat = repeat
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 	var groups []Group
 	seen := map[string]bool{}
 	for _, substrate := range m.Substrates {
@@ -72,9 +100,9 @@ func Make(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 	return groups
 }
 
-// choose places a cell: on the host unless its kernel is what the cell lacks.
+// choose places a cell: on the host unless its kernel is what the cell lacks. A cluster has the kernel of its engine's host.
 func choose(c lab.Cell, s *script.Script, host lab.Machine) string {
-	if s.KernelUnmet(c, host) != "" {
+	if c.Substrate == lab.DefaultSubstrate && s.KernelUnmet(c, host) != "" {
 		return VMKernel
 	}
 	return Host
@@ -82,10 +110,10 @@ func choose(c lab.Cell, s *script.Script, host lab.Machine) string {
 
 func add(groups []Group, c lab.Cell) []Group {
 	for i := range groups {
-		if groups[i].Kernel == c.Kernel.Name && groups[i].Userland == c.Userland.Name {
+		if g := groups[i]; g.Substrate == c.Substrate && g.Kernel == c.Kernel.Name && g.Userland == c.Userland.Name {
 			groups[i].Cells = append(groups[i].Cells, c)
 			return groups
 		}
 	}
-	return append(groups, Group{Kernel: c.Kernel.Name, Userland: c.Userland.Name, Cells: []lab.Cell{c}})
+	return append(groups, Group{Substrate: c.Substrate, Kernel: c.Kernel.Name, Userland: c.Userland.Name, Cells: []lab.Cell{c}})
 }

@@ -46,6 +46,26 @@ func TestMakePlacesCells(t *testing.T) {
 	assert.Len(t, groups[1].Cells, 9, "what auto and debian-12 both ask for runs once")
 }
 
+func TestMakeRepeats(t *testing.T) {
+	m := Default()
+	m.Modes, m.Kernels, m.Repeat = []lab.Mode{lab.IPTables, lab.NFTables}, []string{Host}, 3
+	groups := Make(m, []*script.Script{parse(t, "plain", "")}, lab.Machine{})
+	require.Len(t, groups, 1)
+	ids := map[string]bool{}
+	var order []int
+	for _, c := range groups[0].Cells {
+		ids[c.ID()] = true
+		order = append(order, c.Repeat)
+	}
+	assert.Equal(t, []int{1, 1, 2, 2, 3, 3}, order, "all once before any again")
+	assert.Len(t, ids, 6, "every repeat has an id, and so a folder, of its own")
+
+	m.Repeat = 1
+	assert.Zero(t, Make(m, []*script.Script{parse(t, "plain", "")}, lab.Machine{})[0].Cells[0].Repeat, "once is no repeat")
+	m.Repeat = 1000
+	assert.ErrorContains(t, m.Validate(), "each cell 1000 times: expected 1 to 999")
+}
+
 func names(g Group) (names []string) {
 	for _, c := range g.Cells {
 		names = append(names, c.Scenario+"/"+string(c.Mode))
