@@ -24,6 +24,15 @@ func Hold(ctx context.Context, ns Netns, r Request) (*Conn, Outcome, error) {
 		return nil, Outcome{}, err
 	}
 	defer a.end()
+	nc, o, err := a.dial(ns)
+	if nc == nil {
+		return nil, o, err
+	}
+	return a.ask(nc, o.RTT)
+}
+
+// dial connects. A nil connection means that the outcome is known; else only its RTT is set.
+func (a *attempt) dial(ns Netns) (net.Conn, Outcome, error) {
 	f, o, err := a.connect(ns)
 	if f == nil {
 		return nil, o, err
@@ -39,10 +48,10 @@ func Hold(ctx context.Context, ns Netns, r Request) (*Conn, Outcome, error) {
 	}
 	c, err := netConn(f)
 	if err != nil {
-		return nil, Outcome{}, fmt.Errorf("probe %s: %w", r, err)
+		return nil, Outcome{}, fmt.Errorf("probe %s: %w", a.request, err)
 	}
 	a.established()
-	return a.ask(c, rtt)
+	return c, Outcome{RTT: rtt}, nil
 }
 
 // ask asks a new connection who is there.
@@ -63,7 +72,7 @@ func (a *attempt) ask(nc net.Conn, rtt time.Duration) (*Conn, Outcome, error) {
 		return c, o, nil
 	}
 	c.Close()
-	if errors.Is(err, io.EOF) {
+	if isEOF(err) {
 		return nil, Outcome{Kind: Reset, Detail: "closed without an answer"}, nil
 	}
 	o, err := a.outcome(err)
@@ -72,6 +81,8 @@ func (a *attempt) ask(nc net.Conn, rtt time.Duration) (*Conn, Outcome, error) {
 	}
 	return nil, o, err
 }
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // waitConnected returns when a connecting socket is connected, has failed or its deadline is over.
 func waitConnected(f *os.File) error {

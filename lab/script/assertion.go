@@ -76,6 +76,9 @@ func (s *session) assert(args []string, control, must bool) (action, error) {
 // observe replaces what the next assertions look at.
 func (s *session) observe(o ...observation) {
 	s.last = o
+	if s.quiet {
+		return
+	}
 	for _, x := range o {
 		s.Log(fmt.Sprintf("  %s: %s", x.what, x))
 	}

@@ -102,12 +102,16 @@ func (s *session) connectionCommands() map[string]command {
 		},
 		"close": {
 			args:    "NAME",
-			summary: "close a kept connection, or all of a spread",
+			summary: "close a kept connection, all of a spread, or a UDP flow",
 			parse: func(args []string) (action, error) {
 				if len(args) != 1 {
 					return nil, errors.New("expected one name")
 				}
 				return func(context.Context) error {
+					if f := s.flows[args[0]]; f != nil {
+						delete(s.flows, args[0])
+						return f.Close()
+					}
 					h := s.held[args[0]]
 					if h == nil {
 						return fmt.Errorf("no connection %q is kept", args[0])

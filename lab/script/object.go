@@ -21,9 +21,15 @@ const namespace = corev1.NamespaceDefault
 func (s *session) objectCommands() map[string]command {
 	return map[string]command{
 		"apply": {
-			args:    "FILE...",
+			args:    "[-no-wait] FILE...",
 			summary: "create or update the objects of these files, and wait until every running kube-proxy has synced them",
+			detail: []string{"In the files " + addressHelp + ".",
+				"With -no-wait, for what kube-proxy cannot sync, it returns at once."},
 			parse: func(args []string) (action, error) {
+				noWait := len(args) > 0 && args[0] == "-no-wait"
+				if noWait {
+					args = args[1:]
+				}
 				if len(args) == 0 {
 					return nil, errors.New("expected at least one file of the archive")
 				}
@@ -33,14 +39,25 @@ func (s *session) objectCommands() map[string]command {
 					}
 				}
 				return func(ctx context.Context) error {
+					vars, err := s.addressVariables()
+					if err != nil {
+						return err
+					}
 					for _, name := range args {
-						objects, err := manifest.Decode(s.script.File, s.script.lines[name], s.script.files[name])
+						text, err := expandAddresses(s.script.files[name], vars)
+						if err != nil {
+							return fmt.Errorf("%s:%d (%s): %w", s.script.File, s.script.lines[name], name, err)
+						}
+						objects, err := manifest.Decode(s.script.File, s.script.lines[name], text)
 						if err != nil {
 							return err
 						}
 						if err := s.Env.Apply(ctx, objects); err != nil {
 							return fmt.Errorf("%s:%d (%s): %w", s.script.File, s.script.lines[name], name, err)
 						}
+					}
+					if noWait {
+						return nil
 					}
 					return s.waitSynced(ctx)
 				}, nil

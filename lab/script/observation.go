@@ -33,6 +33,7 @@ var outcomes = []string{
 	"sent",              // inject
 	"running", "exited", // kube-proxy
 	"present", "absent", // link, metric
+	"healthz-first", "service-first", // readiness
 }
 
 // expectation is the parsed form of expect's arguments.

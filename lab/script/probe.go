@@ -26,41 +26,27 @@ const (
 func (s *session) probeCommands() map[string]command {
 	return map[string]command{
 		"probe": {
-			args:    "[-4|-6|-46] FROM[,FROM...] tcp|udp|sctp|icmp[,...] TARGET[,TARGET...]",
+			args:    "[-4|-6|-46] FROM[,FROM...] tcp|udp|sctp|icmp[,...] TARGET[,TARGET...] [and FROM... PROTOCOL... TARGET...]...",
 			summary: "send a request from a host and observe what a client there sees",
 			detail: []string{
 				"Observes reachable (attributes endpoint, source: the host whose address the server saw, source-address), refused, reset, unreachable, timeout (attribute icmp). " +
-					"Lists are multiplied out, every probe is an observation of its own, and all are sent at once.",
+					"Lists are multiplied out, groups joined by 'and' are not; every probe is an observation of its own, and all are sent at once.",
 				"TARGET: " + targetHelp + ".",
 			},
 			parse: func(args []string) (action, error) {
 				fams, args := takeFamilies(args)
-				if len(args) != 3 {
-					return nil, fmt.Errorf("expected hosts, protocols and targets; got %d words", len(args))
-				}
-				protocols := strings.Split(args[1], ",")
-				for _, p := range protocols {
-					if p != "icmp" && !slices.Contains(networks, p) {
-						return nil, fmt.Errorf("unknown protocol %q%s", p, lab.Suggest(p, append([]string{"icmp"}, networks...)))
+				var all []probeSpec
+				for more := true; more; {
+					group := args
+					i := slices.Index(args, "and")
+					if more = i >= 0; more {
+						group, args = args[:i], args[i+1:]
 					}
-				}
-				var targets []target
-				for _, text := range strings.Split(args[2], ",") {
-					t, err := parseTarget(text)
+					specs, err := parseProbes(fams, group)
 					if err != nil {
 						return nil, err
 					}
-					targets = append(targets, t)
-				}
-				var all []probeSpec
-				for _, from := range strings.Split(args[0], ",") {
-					for _, f := range fams {
-						for _, p := range protocols {
-							for _, t := range targets {
-								all = append(all, probeSpec{from, f, p, t})
-							}
-						}
-					}
+					all = append(all, specs...)
 				}
 				return func(ctx context.Context) error { return s.probeAll(ctx, all) }, nil
 			},
@@ -106,6 +92,37 @@ func (s *session) probeCommands() map[string]command {
 			},
 		},
 	}
+}
+
+// parseProbes multiplies out one group of hosts, protocols and targets.
+func parseProbes(fams []lab.Family, args []string) (all []probeSpec, err error) {
+	if len(args) != 3 {
+		return nil, fmt.Errorf("expected hosts, protocols and targets; got %d words", len(args))
+	}
+	protocols := strings.Split(args[1], ",")
+	for _, p := range protocols {
+		if p != "icmp" && !slices.Contains(networks, p) {
+			return nil, fmt.Errorf("unknown protocol %q%s", p, lab.Suggest(p, append([]string{"icmp"}, networks...)))
+		}
+	}
+	var targets []target
+	for _, text := range strings.Split(args[2], ",") {
+		t, err := parseTarget(text)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	for _, from := range strings.Split(args[0], ",") {
+		for _, f := range fams {
+			for _, p := range protocols {
+				for _, t := range targets {
+					all = append(all, probeSpec{from, f, p, t})
+				}
+			}
+		}
+	}
+	return all, nil
 }
 
 type probeSpec struct {

@@ -13,6 +13,9 @@ import (
 	"kplab/lab"
 )
 
+// unsetMode is how a script says that the configuration names no mode.
+const unsetMode = "unset"
+
 var proxyVerbs = []string{"start", "restart", "stop", "kill", "cleanup", "sync"}
 
 // proxyCommand is a parsed kube-proxy line.
@@ -53,6 +56,9 @@ func parseProxyCommand(args []string) (*proxyCommand, error) {
 		switch {
 		case key == "node":
 			p.node = value
+		case key == "mode" && value == unsetMode:
+			p.options.Set["mode"] = ""
+			p.options.Mode = lab.IPTables // what an unset mode means up to 1.39 (KEP-5343)
 		case key == "mode":
 			m, err := lab.ParseMode(value)
 			if err != nil {
@@ -82,7 +88,7 @@ func (s *session) proxyCommands() map[string]command {
 			args:    "start|restart|stop|kill|cleanup|sync [node=NODE] [mode=MODE] [version=X.Y.Z] [-may-exit] [env:NAME=VALUE ...] [--FLAG ...] [FIELD=VALUE ...]",
 			summary: "drive kube-proxy on every node, or on one",
 			detail: []string{
-				"start and restart run the cell's version in the cell's mode unless told otherwise, with FIELDs of KubeProxyConfiguration set, and return when it is synced: " +
+				"start and restart run the cell's version in the cell's mode unless told otherwise (mode=unset: a configuration without a mode), with FIELDs of KubeProxyConfiguration set, and return when it is synced: " +
 					"the rules for all that the API server holds are in the kernel. A restart begins from defaults again. stop sends SIGTERM, kill SIGKILL; what was programmed stays. cleanup runs kube-proxy --cleanup.",
 				"Observes running, or exited with the attribute code. A kube-proxy that exits is an error of the cell unless -may-exit is given.",
 			},
@@ -135,6 +141,21 @@ func (s *session) proxyCommands() map[string]command {
 				if v, present := m.Sum(args[0], labels); present {
 					o.outcome = strconv.FormatFloat(v, 'f', -1, 64)
 				}
+				s.observe(o)
+				return nil
+			}),
+		},
+		"metric-names": {
+			args:    "NODE PREFIX",
+			summary: "observe the names of the metrics in kube-proxy's /metrics that begin with PREFIX, sorted, with spaces between",
+			parse: s.onNode(1, func(ctx context.Context, n lab.Node, args []string) error {
+				m, err := n.Proxy().Metrics(ctx)
+				if err != nil {
+					return err
+				}
+				names := slices.DeleteFunc(m.Names(), func(name string) bool { return !strings.HasPrefix(name, args[0]) })
+				o := observation{what: "metric-names " + n.Name() + " " + args[0], outcome: strings.Join(names, " ")}
+				o.got = fmt.Sprintf("%d names: %s", len(names), o.outcome)
 				s.observe(o)
 				return nil
 			}),
@@ -236,6 +257,9 @@ func (s *session) driveNode(ctx context.Context, p *proxyCommand, n lab.Node) (o
 
 // checkMode makes sure that what runs is what the cell says: a column of the matrix must not lie about its mode.
 func (s *session) checkMode(ctx context.Context, p *proxyCommand, n lab.Node) error {
+	if _, unset := p.options.Set["mode"]; unset {
+		return nil // what runs then is for the script to find out
+	}
 	want := p.options.Mode
 	if want == "" {
 		want = s.Cell.Mode

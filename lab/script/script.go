@@ -87,6 +87,10 @@ func Parse(file, text string) (*Script, error) {
 
 // indexFiles keeps the manifests with the line each begins on, and decodes them once.
 func (s *Script) indexFiles(archive *txtar.Archive) (errs []error) {
+	vars, err := (&session{dry: true}).addressVariables()
+	if err != nil {
+		return []error{err}
+	}
 	text := strings.Split(s.Text, "\n")
 	at := len(s.comment)
 	for _, f := range archive.Files {
@@ -99,7 +103,12 @@ func (s *Script) indexFiles(archive *txtar.Archive) (errs []error) {
 		}
 		s.files[f.Name], s.lines[f.Name] = f.Data, at+1
 		if isManifest(f.Name) {
-			if _, err := manifest.Decode(s.File, at+1, f.Data); err != nil {
+			text, err := expandAddresses(f.Data, vars)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s:%d (%s): %w", s.File, at+1, f.Name, err))
+				continue
+			}
+			if _, err := manifest.Decode(s.File, at+1, text); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -119,7 +128,17 @@ func (s *Script) lint() (errs []error) {
 	if err != nil {
 		return []error{err}
 	}
+	sess.state = state
+	if err := sess.setAddresses(); err != nil {
+		return []error{err}
+	}
 	for i, line := range s.comment {
+		for _, v := range variable.FindAllStringSubmatch(line, -1) {
+			if _, ok := state.LookupEnv(v[1]); !ok && !strings.HasPrefix(line, "#") {
+				vars, _ := sess.addressVariables()
+				errs = append(errs, fmt.Errorf("%s:%d: %w", s.File, i+1, unknownVariable(v[1], vars)))
+			}
+		}
 		m := guards.FindStringSubmatch(line)
 		conds := strings.Fields(strings.NewReplacer("[", " ", "]", " ").Replace(m[1]))
 		for _, c := range conds {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"kplab/lab"
 )
 
 const service = `
@@ -65,6 +67,16 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 		{"file", "apply wen.yaml", `case.txtar:2: apply: no file "wen.yaml" in the archive: did you mean "web.yaml"?`},
 		{"count", "count n1 ipset", `case.txtar:2: count: cannot count "ipset": did you mean "ipsets"?`},
 		{"quote", "claim X s 'unterminated", "case.txtar:2: unterminated quoted argument"},
+		{"probe group", "probe c1 tcp svc/web and c2 tcp", "case.txtar:2: probe: expected hosts, protocols and targets; got 2 words"},
+		{"await what", "await apply web.yaml -- > 0", `case.txtar:2: await: cannot await "apply"`},
+		{"await until", "await metric n1 x", "case.txtar:2: await: expected a command, -- and what to wait for"},
+		{"awaited command", "await count n1 ipset -- > 0", `cannot count "ipset": did you mean "ipsets"?`},
+		{"awaited expectation", "await count n1 ipsets -- > many", `"many" is not a number`},
+		{"http path", "http n1 localhost:10256 healthz", "case.txtar:2: http: expected a host, a target and a path"},
+		{"health check of", "http n1 n1:healtcheck/web /", "nodeport/SVC, port/SVC or healthcheck/SVC"},
+		{"stream", "stream flow c1", "case.txtar:2: stream: expected a name, a host and a target"},
+		{"readiness", "readiness n1 n1:nodeport/web", "case.txtar:2: readiness: expected a node, a host and a target"},
+		{"newer set", "newer-nft-set remove n1 t s", "case.txtar:2: newer-nft-set: expected add or delete"},
 		{"requires", "requires feature 'why'", "case.txtar:2: requires: unknown condition [feature]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -72,6 +84,22 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+}
+
+func TestUnsetModeIsNoModeInTheConfiguration(t *testing.T) {
+	p, err := parseProxyCommand([]string{"start", "node=n1", "mode=unset"})
+	require.NoError(t, err)
+	mode, set := p.options.Set["mode"]
+	assert.True(t, set)
+	assert.Empty(t, mode)
+}
+
+func TestProbeGroupsAreNotMultipliedOut(t *testing.T) {
+	one, err := parseProbes([]lab.Family{lab.IPv4, lab.IPv6}, []string{"c1,c2", "tcp,udp", "svc/a,svc/b"})
+	require.NoError(t, err)
+	assert.Len(t, one, 16)
+	assert.Equal(t, "probe c1 tcp svc/a", one[0].String())
+	assert.Equal(t, "probe -6 c2 udp svc/b", one[15].String())
 }
 
 func TestParseReportsEveryError(t *testing.T) {

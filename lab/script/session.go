@@ -12,6 +12,7 @@ import (
 	"rsc.io/script"
 
 	"kplab/lab"
+	"kplab/lab/probe"
 )
 
 // Setting is what a script runs in and where it reports to.
@@ -35,6 +36,8 @@ type session struct {
 	last   []observation
 	checks []lab.Check
 	held   map[string]*heldConn
+	flows  map[string]*probe.Flow
+	quiet  bool // what is observed is not for the transcript
 	state  *script.State
 }
 
@@ -48,10 +51,15 @@ func (e *stopError) Error() string { return e.reason }
 
 // Run executes the script and returns its verdict and, unless it passed, the reason.
 func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
-	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}}
+	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}, flows: map[string]*probe.Flow{}}
 	defer sess.closeHeld()
+	defer sess.closeFlows()
 	state, err := script.NewState(ctx, "/", []string{})
 	if err != nil {
+		return lab.Error, err.Error()
+	}
+	sess.state = state
+	if err := sess.setAddresses(); err != nil {
 		return lab.Error, err.Error()
 	}
 	lines := &lineReader{lines: s.comment, at: &sess.at, log: set.Log}

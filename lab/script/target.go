@@ -22,10 +22,10 @@ var addressNames = []string{"primary", "secondary", "floating", "mgmt", "localho
 type target struct {
 	text  string
 	place string // "n1", "n1.secondary", "localhost", "svc/web", "lb/web", "external/web", "10.96.0.10"
-	port  string // "30080", "nodeport/web", "nodeport/web/http", "port/web"; "" with svc/NAME: the Service's first
+	port  string // "30080", "nodeport/web", "nodeport/web/http", "port/web", "healthcheck/web"; "" with svc/NAME: the Service's first
 }
 
-const targetHelp = "HOST[.ADDRESS], localhost, svc/NAME, lb/NAME, external/NAME, an IPv4 address or [an IPv6 address]; then :NUMBER, :nodeport/SVC[/PORTNAME] or :port/SVC[/PORTNAME]"
+const targetHelp = "HOST[.ADDRESS], localhost, svc/NAME, lb/NAME, external/NAME, an IPv4 address or [an IPv6 address]; then :NUMBER, :nodeport/SVC[/PORTNAME], :port/SVC[/PORTNAME] or :healthcheck/SVC (its healthCheckNodePort)"
 
 func parseTarget(text string) (target, error) {
 	t := target{text: text}
@@ -52,8 +52,8 @@ func parseTarget(text string) (target, error) {
 	}
 	if t.port != "" {
 		kind, name, named := strings.Cut(t.port, "/")
-		if named && (name == "" || kind != "nodeport" && kind != "port") {
-			return t, fmt.Errorf("target %q: port: expected a number, nodeport/SVC or port/SVC", text)
+		if named && (name == "" || !slices.Contains([]string{"nodeport", "port", "healthcheck"}, kind)) {
+			return t, fmt.Errorf("target %q: port: expected a number, nodeport/SVC, port/SVC or healthcheck/SVC", text)
 		}
 		if !named {
 			if _, err := parsePort(t.port); err != nil {
@@ -151,6 +151,12 @@ func (s *session) resolvePort(ctx context.Context, t target, svc *corev1.Service
 		if svc, err = s.Env.Service(ctx, namespace, name); err != nil {
 			return 0, err
 		}
+	}
+	if kind == "healthcheck" {
+		if svc.Spec.HealthCheckNodePort == 0 {
+			return 0, fmt.Errorf("target %q: Service %s has no healthCheckNodePort (type %s, externalTrafficPolicy %s)", t.text, svc.Name, svc.Spec.Type, svc.Spec.ExternalTrafficPolicy)
+		}
+		return uint16(svc.Spec.HealthCheckNodePort), nil
 	}
 	for _, p := range svc.Spec.Ports {
 		if portName != "" && p.Name != portName || network != "icmp" && !strings.EqualFold(string(p.Protocol), network) {

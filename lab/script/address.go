@@ -1,0 +1,97 @@
+package script
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kplab/lab"
+)
+
+// standardHosts are the hosts of every env (see package netns), known before there is one.
+var standardHosts = []string{"n1", "n2", "s1", "s2", "c1", "c2", "ext", "other"}
+
+// addressHelp says how a script or a manifest writes an address of the env.
+const addressHelp = "${HOST} stands for a host's primary IPv4 address, ${HOST.ADDRESS} for another one (" +
+	"secondary, floating, mgmt), ${HOST/6} and ${HOST.ADDRESS/6} for the IPv6 ones"
+
+// addressVariables lists name -> address of all hosts. Without an env the addresses are of the documentation ranges.
+func (s *session) addressVariables() (map[string]string, error) {
+	vars := map[string]string{}
+	add := func(host, address string, family lab.Family, value string) {
+		name := host
+		if address != "primary" {
+			name += "." + address
+		}
+		if family == lab.IPv6 {
+			name += "/6"
+		}
+		vars[name] = value
+	}
+	if s.dry {
+		for _, host := range standardHosts {
+			for _, address := range addressNames {
+				add(host, address, lab.IPv4, "192.0.2.1")
+				add(host, address, lab.IPv6, "2001:db8::1")
+			}
+		}
+		return vars, nil
+	}
+	for _, name := range s.Env.Hosts() {
+		host, err := s.Env.Host(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, address := range addressNames {
+			for _, family := range []lab.Family{lab.IPv4, lab.IPv6} {
+				if addr, ok := host.Address(address, family); ok {
+					add(name, address, family, addr.String())
+				}
+			}
+		}
+	}
+	return vars, nil
+}
+
+// setAddresses makes the addresses variables of the script.
+func (s *session) setAddresses() error {
+	vars, err := s.addressVariables()
+	if err != nil {
+		return err
+	}
+	for name, value := range vars {
+		if err := s.state.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var variable = regexp.MustCompile(`\$\{([^}\n]*)\}`)
+
+// expandAddresses replaces ${HOST...} in a manifest.
+func expandAddresses(text []byte, vars map[string]string) ([]byte, error) {
+	var unknown error
+	out := variable.ReplaceAllFunc(text, func(m []byte) []byte {
+		name := string(m[2 : len(m)-1])
+		value, ok := vars[name]
+		if !ok && unknown == nil {
+			unknown = unknownVariable(name, vars)
+		}
+		return []byte(value)
+	})
+	return out, unknown
+}
+
+func unknownVariable(name string, vars map[string]string) error {
+	var known []string
+	for v := range vars {
+		known = append(known, v)
+	}
+	slices.Sort(known)
+	if suggestion := lab.Suggest(name, known); strings.Contains(suggestion, "mean") {
+		return fmt.Errorf("unknown variable ${%s}%s", name, suggestion)
+	}
+	return fmt.Errorf("unknown variable ${%s}: %s", name, addressHelp)
+}
