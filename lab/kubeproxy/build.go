@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,22 +22,32 @@ import (
 
 const (
 	kubernetesModule = "k8s.io/kubernetes"
-	proxyPackage     = kubernetesModule + "/cmd/kube-proxy"
 	progressEvery    = 10 * time.Second
 )
 
 // build builds a version into scratch from the Go module. An error that wraps errUnavailable means that there is no such
 // version of the module, or no way to it.
-//
-// `go install` refuses a module with replace directives, and k8s.io/kubernetes replaces its staging modules
-// (k8s.io/api, ...) by folders that the module does not contain; so a module is made that requires both.
 func (s *Source) build(ctx context.Context, version, scratch string, say progress) (origin string, err error) {
+	return compile(ctx, version, scratch, s.arch(), filepath.Join(scratch, binaryFile), say, "kube-proxy")
+}
+
+// BuildCommands builds commands of a Kubernetes release ("kubeadm", "kubelet", ...) from the Go module for this machine, and puts
+// them into a folder that exists. scratch is an empty folder of the caller's. say takes progress lines.
+func BuildCommands(ctx context.Context, version, scratch, folder string, say func(string), commands ...string) error {
+	_, err := compile(ctx, version, scratch, runtime.GOARCH, folder+"/", func(format string, a ...any) { say(fmt.Sprintf(format, a...)) }, commands...)
+	return err
+}
+
+// compile builds commands of a version in scratch; output is as `go build -o` takes it. `go install` refuses a module with replace
+// directives, and k8s.io/kubernetes replaces its staging modules (k8s.io/api, ...) by folders that the module does not
+// contain; so a module is made that requires both.
+func compile(ctx context.Context, version, scratch, arch, output string, say progress, commands ...string) (origin string, err error) {
 	toolchain, err := goCommand{dir: scratch}.run(ctx, "env", "GOVERSION")
 	if err != nil {
 		return "", err
 	}
 	say("fetching the module %s v%s", kubernetesModule, version)
-	goMod, err := s.kubernetesGoMod(ctx, version, scratch)
+	goMod, err := kubernetesGoMod(ctx, version, scratch)
 	if err != nil {
 		return "", err
 	}
@@ -54,12 +65,15 @@ func (s *Source) build(ctx context.Context, version, scratch string, say progres
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), own, 0o644); err != nil {
 		return "", err
 	}
-	say("building with %s: about 3 minutes on 2 cores the first time", strings.TrimSpace(toolchain))
-	var packages atomic.Int64
-	stop := every(progressEvery, func() { say("building: %d packages compiled", packages.Load()) })
-	compiler := goCommand{dir, []string{"GOTMPDIR=" + tmp, "GOOS=linux", "GOARCH=" + s.arch(), "CGO_ENABLED=0"}, &packages}
-	_, err = compiler.run(ctx, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(version),
-		"-o", filepath.Join(scratch, binaryFile), proxyPackage)
+	say("building with %s: about %d minutes on 2 cores the first time", strings.TrimSpace(toolchain), 2+len(commands))
+	var compiled atomic.Int64
+	stop := every(progressEvery, func() { say("building: %d packages compiled", compiled.Load()) })
+	compiler := goCommand{dir, []string{"GOTMPDIR=" + tmp, "GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0"}, &compiled}
+	args := []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(version), "-o", output}
+	for _, c := range commands {
+		args = append(args, kubernetesModule+"/cmd/"+c)
+	}
+	_, err = compiler.run(ctx, args...)
 	stop()
 	if err != nil {
 		return "", err
@@ -87,7 +101,7 @@ func every(period time.Duration, fn func()) (stop func()) {
 }
 
 // kubernetesGoMod is the go.mod of a version of k8s.io/kubernetes.
-func (s *Source) kubernetesGoMod(ctx context.Context, version, dir string) ([]byte, error) {
+func kubernetesGoMod(ctx context.Context, version, dir string) ([]byte, error) {
 	out, err := goCommand{dir: dir}.run(ctx, "mod", "download", "-json", kubernetesModule+"@v"+version)
 	if failed := (*goError)(nil); err != nil && !errors.As(err, &failed) {
 		return nil, err

@@ -47,6 +47,8 @@ func (c Config) fields() (map[string]any, error) {
 		"conntrack": map[string]any{
 			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
 		},
+		// The default, -999, is refused to a process without CAP_SYS_RESOURCE, and kube-proxy then tries again for 0.2 s.
+		"oomScoreAdj": 0,
 		// Defaulting turns 0 into 1 s (pkg/proxy/apis/config/v1alpha1/defaults.go).
 		"iptables": map[string]any{"minSyncPeriod": "10ms"},
 		"nftables": map[string]any{"minSyncPeriod": "10ms"},

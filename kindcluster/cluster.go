@@ -1,0 +1,342 @@
+package kindcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
+	"sigs.k8s.io/kind/pkg/cluster"
+	"sigs.k8s.io/kind/pkg/cluster/nodes"
+
+	"kplab/lab"
+)
+
+// network is the engine's network that clusters of the lab are on, with the addresses of the standard topology.
+const network = Prefix
+
+var subnets = []string{"192.168.10.0/24", "fd00:10::/64"}
+
+// Options say what cluster to make.
+type Options struct {
+	Engine   *Engine
+	Name     string // without the prefix
+	Image    string // of the nodes
+	Workers  int    // 0: two
+	Mode     lab.Mode
+	Logs     string // folder that keeps the nodes' logs if the creation fails
+	Progress func(line string)
+}
+
+// Cluster is a kind cluster.
+type Cluster struct {
+	Name       string
+	Kubeconfig []byte
+	Workers    []Node
+	engine     *Engine
+	image      string
+	provider   *cluster.Provider
+	nodes      []nodes.Node
+}
+
+// Node is a worker.
+type Node struct {
+	Name string // of the container and in the API
+	PID  int    // of the container's first process, on the engine's machine
+}
+
+const readyDeadline = 5 * time.Minute
+
+// Create makes a dual-stack cluster of one control plane and workers and returns when it is ready. What it made is gone again if
+// it fails or ctx ends; the error names the folder that the logs are in.
+func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
+	if err := o.Engine.Use(); err != nil {
+		return nil, err
+	}
+	if err := o.makeNetwork(ctx); err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", network); err != nil {
+		return nil, err
+	}
+	c := &Cluster{Name: Prefix + "-" + o.Name, engine: o.Engine, image: o.Image, provider: cluster.NewProvider(cluster.ProviderWithDocker())}
+	dir, err := os.MkdirTemp("", Prefix+"-kubeconfig-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	kubeconfig := filepath.Join(dir, "config")
+	defer func() {
+		if err == nil {
+			return
+		}
+		if o.Logs != "" {
+			_ = c.provider.CollectLogs(c.Name, o.Logs) // what it could not collect is not there
+			if logs, readErr := os.ReadDir(o.Logs); readErr == nil && len(logs) > 0 {
+				err = fmt.Errorf("%w; logs of the nodes in %s", err, o.Logs)
+			}
+		}
+		err = errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
+	}()
+	created := make(chan error, 1)
+	go func() {
+		created <- c.provider.Create(c.Name,
+			cluster.CreateWithV1Alpha4Config(o.config()), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(readyDeadline),
+			cluster.CreateWithKubeconfigPath(kubeconfig), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
+	}()
+	select {
+	case err = <-created:
+	case <-ctx.Done():
+		// The library knows no context: without its nodes it ends soon.
+		err = errors.Join(context.Cause(ctx), c.Delete(context.WithoutCancel(ctx)))
+		<-created
+		o.Logs = ""
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create the cluster %s: %w", c.Name, err)
+	}
+	if c.Kubeconfig, err = os.ReadFile(kubeconfig); err != nil {
+		return nil, err
+	}
+	if c.nodes, err = c.provider.ListInternalNodes(c.Name); err != nil {
+		return nil, err
+	}
+	for _, n := range c.nodes {
+		role, err := n.Role()
+		if err != nil {
+			return nil, err
+		}
+		if role != "worker" {
+			continue
+		}
+		pid, err := c.pid(ctx, n.String())
+		if err != nil {
+			return nil, err
+		}
+		c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
+	}
+	return c, c.routePods(ctx)
+}
+
+func (c *Cluster) pid(ctx context.Context, container string) (int, error) {
+	out, err := c.engine.Run(ctx, "inspect", "--format", "{{.State.Pid}}", container)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(out)
+}
+
+// makeNetwork makes the clusters' network, if there is none yet.
+func (o *Options) makeNetwork(ctx context.Context) error {
+	if have, err := o.Engine.Run(ctx, "network", "ls", "-q", "--filter", "name=^"+network+"$"); err != nil || have != "" {
+		return err
+	}
+	args := []string{"network", "create", "--driver", "bridge", "--ipv6"}
+	for _, s := range subnets {
+		args = append(args, "--subnet", s)
+	}
+	// Containers take the low addresses: those of the topology begin at 11.
+	args = append(args, "--ip-range", "192.168.10.0/29", network)
+	_, err := o.Engine.Run(ctx, args...)
+	return err
+}
+
+func (o *Options) config() *v1alpha4.Cluster {
+	workers := o.Workers
+	if workers == 0 {
+		workers = 2
+	}
+	config := &v1alpha4.Cluster{
+		Nodes: []v1alpha4.Node{{Role: v1alpha4.ControlPlaneRole}},
+		Networking: v1alpha4.Networking{
+			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: true, KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
+			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
+		},
+		KubeadmConfigPatches: []string{
+			// Debian 12's systemd runs on cgroup v1 too, if the kubelet does.
+			"kind: KubeletConfiguration\nfailCgroupV1: false\n",
+			"kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n",
+		},
+	}
+	for range workers {
+		config.Nodes = append(config.Nodes, v1alpha4.Node{Role: v1alpha4.WorkerRole})
+	}
+	return config
+}
+
+// routePods waits until every node is ready, which kind does for the control plane only, and tells each node the way to the pods of
+// the others: the CNI plugins know only their own node.
+func (c *Cluster) routePods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	var all map[string]member
+	for {
+		var err error
+		if all, err = c.members(ctx); err == nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the nodes of %s: %w (%w)", c.Name, err, context.Cause(ctx))
+		}
+	}
+	var g errgroup.Group
+	for name := range all {
+		for peer, n := range all {
+			if peer == name {
+				continue
+			}
+			for _, cidr := range n.podCIDRs {
+				for _, via := range n.addresses {
+					if strings.Contains(cidr, ":") != strings.Contains(via, ":") {
+						continue
+					}
+					g.Go(func() error {
+						_, err := c.engine.Run(ctx, "exec", name, "ip", "route", "replace", cidr, "via", via)
+						return err
+					})
+				}
+			}
+		}
+	}
+	return g.Wait()
+}
+
+// member is what a node says of itself once it is ready: an address and a range of pods in each family.
+type member struct{ addresses, podCIDRs []string }
+
+// members lists the nodes. It is an error if one is not ready.
+func (c *Cluster) members(ctx context.Context) (map[string]member, error) {
+	out, err := c.kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}{"\t"}{.status.conditions[?(@.type=="Ready")].status}{"\t"}{.status.addresses[?(@.type=="InternalIP")].address}{"\t"}{.spec.podCIDRs[*]}{"\n"}{end}`)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]member{}
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 4 {
+			return nil, fmt.Errorf("a node said %q", line)
+		}
+		m := member{strings.Fields(f[2]), strings.Fields(f[3])}
+		if f[1] != "True" || len(m.addresses) != 2 || len(m.podCIDRs) != 2 {
+			return nil, fmt.Errorf("%s is not ready: Ready=%s, addresses %q, pod CIDRs %q", f[0], f[1], m.addresses, m.podCIDRs)
+		}
+		all[f[0]] = m
+	}
+	if len(all) != len(c.nodes) {
+		return nil, fmt.Errorf("%d of %d nodes have joined", len(all), len(c.nodes))
+	}
+	return all, nil
+}
+
+func (c *Cluster) controlPlane() string { return c.Name + "-control-plane" }
+
+// kubectl runs kubectl on the control plane.
+func (c *Cluster) kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.engine.Run(ctx, append([]string{"exec", c.controlPlane(), "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+// Load gives an archive of images to every node.
+func (c *Cluster) Load(ctx context.Context, path string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		g.Go(func() error {
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = c.engine.feed(ctx, f, "exec", "-i", n.String(), "ctr", "-n", "k8s.io", "images", "import", "-")
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// Images lists the images that the nodes have.
+func (c *Cluster) Images(ctx context.Context) ([]string, error) {
+	out, err := c.engine.Run(ctx, "exec", c.controlPlane(), "ctr", "-n", "k8s.io", "images", "ls", "-q")
+	return strings.Fields(out), err
+}
+
+// Outside starts a machine on the cluster's network that is not of the cluster, and returns the pid of its first process.
+func (c *Cluster) Outside(ctx context.Context, name string, addresses []netip.Addr) (pid int, err error) {
+	container := c.Name + "-" + name
+	args := []string{"run", "--detach", "--name", container, "--label", Prefix + ".cluster=" + c.Name, "--network", network, "--sysctl", "net.ipv6.conf.all.disable_ipv6=0", "--entrypoint", "sleep"}
+	for _, a := range addresses {
+		if a.Is6() {
+			args = append(args, "--ip6", a.String())
+		} else {
+			args = append(args, "--ip", a.String())
+		}
+	}
+	if _, err := c.engine.Run(ctx, append(args, c.image, "infinity")...); err != nil {
+		return 0, err
+	}
+	return c.pid(ctx, container)
+}
+
+// Delete removes the cluster and the machines outside. It is no error if there is nothing.
+func (c *Cluster) Delete(ctx context.Context) error {
+	// The library also takes the cluster out of a kubeconfig: not out of the user's.
+	dir, err := os.MkdirTemp("", Prefix+"-kubeconfig-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	return errors.Join(c.provider.Delete(c.Name, filepath.Join(dir, "config")), removeOutside(ctx, c.engine, c.Name))
+}
+
+func removeOutside(ctx context.Context, e *Engine, cluster string) error {
+	out, err := e.Run(ctx, "ps", "-aq", "--filter", "label="+Prefix+".cluster="+cluster)
+	if err != nil || out == "" {
+		return err
+	}
+	_, err = e.Run(ctx, append([]string{"rm", "--force"}, strings.Fields(out)...)...)
+	return err
+}
+
+// Leftovers lists the clusters of the lab that the engine has.
+func Leftovers(e *Engine) ([]string, error) {
+	if err := e.Use(); err != nil {
+		return nil, err
+	}
+	all, err := cluster.NewProvider(cluster.ProviderWithDocker()).List()
+	var ours []string
+	for _, name := range all {
+		if strings.HasPrefix(name, Prefix+"-") {
+			ours = append(ours, name)
+		}
+	}
+	return ours, err
+}
+
+// DeleteLeftovers removes every cluster of the lab, and its network.
+func DeleteLeftovers(ctx context.Context, e *Engine) (removed []string, err error) {
+	names, err := Leftovers(e)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		c := &Cluster{Name: name, engine: e, provider: cluster.NewProvider(cluster.ProviderWithDocker())}
+		if err := c.Delete(ctx); err != nil {
+			return removed, err
+		}
+		removed = append(removed, name)
+	}
+	if have, err := e.Run(ctx, "network", "ls", "-q", "--filter", "name=^"+network+"$"); err != nil || have == "" {
+		return removed, err
+	}
+	_, err = e.Run(ctx, "network", "rm", network)
+	return removed, err
+}

@@ -1,0 +1,144 @@
+package kindenv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"kplab/lab"
+	"kplab/lab/thread"
+	"kplab/lab/topology"
+)
+
+// host is a network namespace of the cluster: a node's, a pod's or an outside container's. It implements lab.Host.
+type host struct {
+	spec   topology.HostSpec
+	thread *thread.Thread
+	nl     *netlink.Handle
+	netns  string // path that stands for the network namespace
+	root   int    // pid of the container whose files its tools come from
+}
+
+// join enters the network namespace at a path. Tools come from the container of that pid.
+func join(spec topology.HostSpec, path string, root int) (*host, error) {
+	t, err := thread.Join(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", spec.Name, err)
+	}
+	h := &host{spec: spec, thread: t, netns: path, root: root}
+	if err := h.openNetlink(); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *host) openNetlink() error {
+	return h.Do(func() (err error) {
+		if h.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			err = fmt.Errorf("%s: rtnetlink: %w", h.spec.Name, err)
+		}
+		return err
+	})
+}
+
+func (h *host) close() {
+	if h.nl != nil {
+		h.nl.Close()
+	}
+	h.thread.Close()
+}
+
+// Name implements lab.Host.
+func (h *host) Name() string { return h.spec.Name }
+
+// Address implements lab.Host.
+func (h *host) Address(name string, family lab.Family) (netip.Addr, bool) {
+	p, ok := h.spec.Address(name, family == lab.IPv6)
+	return p.Addr(), ok
+}
+
+// Do implements lab.Host.
+func (h *host) Do(fn func() error) error { return h.thread.Do(fn) }
+
+// Run implements lab.Host. The tools are those of the node image.
+func (h *host) Run(ctx context.Context, argv ...string) (string, error) {
+	enter := []string{"--mount=" + procPath(h.root, "ns/mnt"), "--net=" + h.netns, "--"}
+	cmd := exec.CommandContext(ctx, "nsenter", append(enter, argv...)...)
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C"}
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr.String())}
+	case err != nil:
+		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Err: err}
+	}
+	return stdout.String(), nil
+}
+
+// setSysctl writes a sysctl of the host's network namespace; key is dotted.
+func (h *host) setSysctl(key, value string) error {
+	return h.Do(func() error {
+		if err := os.WriteFile(sysctlPath(key), []byte(value), 0); err != nil {
+			return fmt.Errorf("%s: sysctl %s=%s: %w", h.spec.Name, key, value, err)
+		}
+		return nil
+	})
+}
+
+// sysctl reads one; ok is false where the kernel lacks it.
+func (h *host) sysctl(key string) (value string, ok bool) {
+	err := h.Do(func() error {
+		data, err := os.ReadFile(sysctlPath(key))
+		value = strings.TrimSpace(string(data))
+		return err
+	})
+	return value, err == nil
+}
+
+func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
+
+func procPath(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+
+// podNamespaces are the network namespaces of a node's pods, by each address that is in them. containerd has the CNI
+// plugins' namespaces mounted below /run/netns of the node.
+func podNamespaces(node *host) (map[netip.Addr]string, error) {
+	dir := procPath(node.root, "root/run/netns")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("network namespaces of %s's pods: %w", node.Name(), err)
+	}
+	found := map[netip.Addr]string{}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		pod, err := join(topology.HostSpec{Name: e.Name()}, path, node.root)
+		if err != nil {
+			continue // of a pod that is going
+		}
+		addresses, err := pod.nl.AddrList(nil, netlink.FAMILY_ALL)
+		pod.close()
+		if err != nil {
+			continue
+		}
+		for _, a := range addresses {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLoopback() {
+				found[ip.Unmap()] = path
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,119 @@
+package kindenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// start is what a cell begins with on every host, whatever the cluster's maker or the cell before it left. The errors that a host
+// answers with are not limited to one a second, or the seventh refusal in a row would look like a timeout.
+var start = map[string]string{
+	"net.ipv4.icmp_ratemask":                            "0",
+	"net.ipv6.icmp.ratelimit":                           "0",
+	"net.ipv4.conf.all.route_localnet":                  "0",
+	"net.ipv4.conf.all.arp_ignore":                      "0",
+	"net.ipv4.conf.all.arp_announce":                    "0",
+	"net.netfilter.nf_conntrack_tcp_be_liberal":         "0",
+	"net.ipv4.vs.conntrack":                             "0",
+	"net.netfilter.nf_conntrack_tcp_loose":              "1",
+	"net.ipv4.conf.default.route_localnet":              "0",
+	"net.netfilter.nf_conntrack_udp_timeout":            "30",
+	"net.netfilter.nf_conntrack_tcp_ignore_invalid_rst": "0",
+}
+
+// wipe removes every mode's state from a node. It does not rely on kube-proxy --cleanup, which is one of the things under test; the
+// kubelet's and the engine's own rules stay.
+const wipe = `
+for save in iptables-save ip6tables-save; do
+	restore=${save%-save}-restore
+	$save | awk '!/KUBE-/ || /KUBE-(FIREWALL|KUBELET)/' | $restore || exit 1
+done
+for family in ip ip6; do
+	nft list table $family kube-proxy >/dev/null 2>&1 && { nft delete table $family kube-proxy || exit 1; }
+done
+test ! -e /proc/net/ip_vs || ipvsadm -C || exit 1
+ip link show kube-ipvs0 >/dev/null 2>&1 && { ip link del kube-ipvs0 || exit 1; }
+for set in $(ipset list -name 2>/dev/null | grep ^KUBE-); do ipset destroy $set || exit 1; done
+conntrack -F >/dev/null 2>&1
+exit 0
+`
+
+// reset removes what cells left in the cluster and on its hosts.
+func (f *Fixture) reset(ctx context.Context) error {
+	if err := f.removeObjects(ctx); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, h := range f.hosts {
+		g.Go(func() error {
+			for key, value := range start {
+				if _, ok := h.sysctl(key); !ok {
+					continue // the kernel lacks it
+				}
+				if err := h.setSysctl(key, value); err != nil {
+					return err
+				}
+			}
+			if h.Name() != "n1" && h.Name() != "n2" {
+				return nil
+			}
+			_, err := h.Run(ctx, "sh", "-c", wipe)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// removeObjects removes kube-proxy pods and their ConfigMaps, and every Service and EndpointSlice of the namespaces that cells write to.
+func (f *Fixture) removeObjects(ctx context.Context) error {
+	now := int64(0)
+	byLabel := metav1.ListOptions{LabelSelector: "kplab/cell"}
+	at := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	core := f.client.CoreV1()
+	err := errors.Join(
+		core.Pods(proxyNamespace).DeleteCollection(ctx, at, byLabel),
+		core.ConfigMaps(proxyNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, byLabel),
+	)
+	for _, namespace := range []string{corev1.NamespaceDefault, markerNamespace} {
+		services, listErr := core.Services(namespace).List(ctx, metav1.ListOptions{})
+		if listErr != nil {
+			return errors.Join(err, listErr)
+		}
+		for _, s := range services.Items {
+			if s.Name != "kubernetes" {
+				err = errors.Join(err, core.Services(namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+			}
+		}
+		slices, listErr := f.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
+		if listErr != nil {
+			return errors.Join(err, listErr)
+		}
+		for _, s := range slices.Items {
+			if s.Name == "kubernetes" {
+				continue
+			}
+			if e := f.client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); !isNotFound(e) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.poll(ctx, "kube-proxies of the last cell are gone", func() (bool, error) {
+		for _, name := range []string{"n1", "n2"} {
+			h := f.hosts[name]
+			pids, err := h.processes("kube-proxy")
+			if err != nil || len(pids) > 0 {
+				return false, errors.Join(err, fmt.Errorf("%s: processes %s", name, strings.Trim(fmt.Sprint(pids), "[]")))
+			}
+		}
+		return true, nil
+	})
+}

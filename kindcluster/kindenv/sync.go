@@ -1,0 +1,121 @@
+package kindenv
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kplab/lab"
+)
+
+// markers counts the markers of this process: each has a port of its own, so that no rule of an older one is taken for it.
+var markers atomic.Int32
+
+const firstMarkerPort = 50000
+
+// marker is a Service that exists to be seen in a node's rules. An API server sends the changes of one kind in order, and kube-proxy
+// programs all that it has received in one sync: when the marker, which was created after everything else, is in the
+// rules, so is everything else. Unlike a connection, the rules show it whatever a scenario's firewall does.
+type marker struct {
+	f    *Fixture
+	name string
+	port int32
+	at   []netip.Addr // its endpoints, one a family
+}
+
+// mark creates a marker: a dual-stack Service whose only endpoint is a pod's port on which nothing listens.
+func (f *Fixture) mark(ctx context.Context) (*marker, error) {
+	n := markers.Add(1)
+	m := &marker{f: f, name: fmt.Sprintf("kplab-synced-%d", n), port: firstMarkerPort + n%10000}
+	policy := corev1.IPFamilyPolicyRequireDualStack
+	_, err := f.client.CoreV1().Services(markerNamespace).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name},
+		Spec:       corev1.ServiceSpec{IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "m", Port: m.port}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create the Service that shows a sync: %w", err)
+	}
+	name, ready := "m", true
+	for family, typ := range map[lab.Family]discoveryv1.AddressType{lab.IPv4: discoveryv1.AddressTypeIPv4, lab.IPv6: discoveryv1.AddressTypeIPv6} {
+		addr, ok := f.hosts["s1"].Address("primary", family)
+		if !ok {
+			continue
+		}
+		m.at = append(m.at, addr)
+		_, err := f.client.DiscoveryV1().EndpointSlices(markerNamespace).Create(ctx, &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", m.name, family), Labels: map[string]string{discoveryv1.LabelServiceName: m.name}},
+			AddressType: typ,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &m.port}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("create the EndpointSlice that shows a sync: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// remove deletes the marker.
+func (m *marker) remove(ctx context.Context) {
+	// A marker that stays harms nothing: the namespace goes with the cluster.
+	_ = m.f.client.CoreV1().Services(markerNamespace).Delete(ctx, m.name, metav1.DeleteOptions{})
+	for _, family := range []lab.Family{lab.IPv4, lab.IPv6} {
+		_ = m.f.client.DiscoveryV1().EndpointSlices(markerNamespace).Delete(ctx, fmt.Sprintf("%s-%d", m.name, family), metav1.DeleteOptions{})
+	}
+}
+
+// rules is how each mode's rules are listed: those of both families.
+var rules = map[lab.Mode][][]string{
+	lab.IPTables: {{"iptables-save", "-t", "nat"}, {"ip6tables-save", "-t", "nat"}},
+	lab.NFTables: {{"nft", "-n", "list", "table", "ip", "kube-proxy"}, {"nft", "-n", "list", "table", "ip6", "kube-proxy"}},
+	lab.IPVS:     {{"ipvsadm", "-Sn"}},
+}
+
+// wait returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error.
+func (m *marker) wait(ctx context.Context, n *host, mode lab.Mode, alive func() error) error {
+	tick := time.NewTicker(pollRules)
+	defer tick.Stop()
+	var missing string
+	for {
+		if missing = m.missing(ctx, n, mode); missing == "" {
+			return nil
+		}
+		if err := alive(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: the rules of %s mode do not show Service %s, which was created last: %s (%w)", n.Name(), mode, m.name, missing, context.Cause(ctx))
+		}
+	}
+}
+
+const pollRules = 30 * time.Millisecond
+
+func (m *marker) missing(ctx context.Context, n *host, mode lab.Mode) string {
+	var text strings.Builder
+	for _, argv := range rules[mode] {
+		out, err := n.Run(ctx, argv...)
+		if err != nil {
+			return err.Error()
+		}
+		text.WriteString(out)
+	}
+	for _, addr := range m.at {
+		// 10.244.1.3:50001, [fd00::3]:50001, or as elements of a map: 10.244.1.3 . 50001
+		shown := regexp.MustCompile(regexp.QuoteMeta(addr.String()) + `\]?\s*[:.]\s*` + fmt.Sprint(m.port) + `\b`)
+		if !shown.MatchString(text.String()) {
+			return "no " + netip.AddrPortFrom(addr, uint16(m.port)).String()
+		}
+	}
+	return ""
+}
