@@ -4,6 +4,8 @@ SHELL := /bin/bash
 
 # Debian and Ubuntu packages that kplab calls, each by the file that shows it is there.
 TOOLS := qemu-system-x86:/usr/bin/qemu-system-x86_64 kmod:/sbin/depmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg
+# What kind clusters need besides.
+KIND_TOOLS := docker.io:/usr/sbin/dockerd runc:/usr/sbin/runc mmdebstrap:/usr/bin/mmdebstrap util-linux:/usr/bin/nsenter
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
@@ -33,6 +35,16 @@ test-race: ## the quick tests with the race detector (needs a C compiler)
 matrix: build ## every scenario on the host, 5.10, 6.1 and 6.12, with the oldest and the newest kube-proxy
 	./kplab run --kernel auto,debian-11,debian-12,debian-13 --kube-proxy 1.33.13,1.37.2
 
+.PHONY: kind
+kind: build kind-tools ## every scenario on a kind cluster, beside the namespaces; starts a container engine if none answers (kplab kind engine says what that changes)
+	./kplab kind engine
+	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
+
+.PHONY: test-kind
+test-kind: build kind-tools ## the kind tests: a real cluster; starts a container engine if none answers
+	./kplab kind engine
+	KPLAB_TEST_KIND=1 CGO_ENABLED=0 go test -p 1 -count=1 -timeout 40m -v -run "TestKind|TestWrite|TestLimit|TestCap" ./cmd/kplab ./kindcluster/...
+
 .PHONY: bench
 bench: build ## time one cell and the making of an env
 	go test -run '^$$' -bench . -count 5 ./netns ./bench
@@ -53,14 +65,23 @@ lint: ## gofmt, go vet, staticcheck, actionlint
 build: tools ## build ./kplab (static: it is also the init of its VMs)
 	CGO_ENABLED=0 go build -o kplab ./cmd/kplab
 
-.PHONY: tools
-tools: # install what is missing, and only that
-	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later, https://go.dev/doc/install"; exit 2; }
-	@missing=; for t in $(TOOLS); do test -e $${t#*:} || missing="$$missing $${t%%:*}"; done; \
+# install PACKAGES whose files are missing, and only those: $(call install,PACKAGE:FILE ...)
+define install
+	@missing=; for t in $(1); do test -e $${t#*:} || missing="$$missing $${t%%:*}"; done; \
 	test -z "$$missing" && exit 0; \
 	if ! command -v apt-get >/dev/null; then echo "install the equivalents of these Debian packages:$$missing"; exit 2; fi; \
 	sudo=; test $$(id -u) = 0 || sudo=sudo; echo "installing:$$missing"; \
 	$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing
+endef
+
+.PHONY: tools
+tools:
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later, https://go.dev/doc/install"; exit 2; }
+	$(call install,$(TOOLS))
+
+.PHONY: kind-tools
+kind-tools:
+	$(call install,$(KIND_TOOLS))
 
 .PHONY: clean
 clean: ## remove the cached kernels, userlands and kube-proxies, and the binary

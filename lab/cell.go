@@ -18,7 +18,7 @@ type Userland struct {
 	Tools map[string]string `json:"tools,omitempty"` // tool -> version, known once the machine is up
 }
 
-// Cell is one scenario in one setting. Scenario, Mode, Kernel.Name, KubeProxy, Userland.Name and Substrate identify it.
+// Cell is one scenario in one setting. Scenario, Mode, Kernel.Name, KubeProxy, Userland.Name, Substrate and Repeat identify it.
 type Cell struct {
 	Scenario  string `json:"scenario"`
 	Mode      Mode   `json:"mode"`
@@ -28,21 +28,36 @@ type Cell struct {
 	KubeProxyPath string   `json:"kubeProxyPath,omitempty"`
 	Userland      Userland `json:"userland"`
 	Substrate     string   `json:"substrate"` // "netns" or "kind"
+	// Repeat numbers the runs of a cell that a run repeats, from 1; 0 where it runs once.
+	Repeat int `json:"repeat,omitempty"`
 }
 
 // ID is unique within a run and safe as a folder's name.
 func (c Cell) ID() string {
 	name := strings.NewReplacer("/", "_", ":", "_", " ", "_").Replace(c.Kernel.Name)
-	return fmt.Sprintf("%s.%s.%s.%s.%s.%s", c.Scenario, c.Mode, name, c.KubeProxy, c.Userland.Name, c.Substrate)
+	id := fmt.Sprintf("%s.%s.%s.%s.%s.%s", c.Scenario, c.Mode, name, c.KubeProxy, c.Userland.Name, c.Substrate)
+	if c.Repeat > 0 {
+		id += fmt.Sprintf(".%03d", c.Repeat)
+	}
+	return id
+}
+
+// Once is the cell without its repeat's number: what all repeats have in common.
+func (c Cell) Once() Cell {
+	c.Repeat = 0
+	return c
 }
 
 // Repro is the command that runs this cell alone.
-func (c Cell) Repro() string {
+func (c Cell) Repro() string { return "kplab repro " + c.Args() }
+
+// Args are the scenario and the flags that name this cell alone to any verb that runs cells.
+func (c Cell) Args() string {
 	proxy := c.KubeProxy
 	if c.KubeProxyPath != "" {
 		proxy = c.KubeProxyPath
 	}
-	s := fmt.Sprintf("kplab repro %s --mode %s --kernel %s --kube-proxy %s", c.Scenario, c.Mode, c.Kernel.Name, proxy)
+	s := fmt.Sprintf("%s --mode %s --kernel %s --kube-proxy %s", c.Scenario, c.Mode, c.Kernel.Name, proxy)
 	if c.Userland.Name != DefaultUserland {
 		s += " --userland " + c.Userland.Name
 	}

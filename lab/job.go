@@ -11,6 +11,9 @@ type Job struct {
 	Parallel    int               `json:"parallel"`    // cells at once
 	Accelerator string            `json:"accelerator"` // "host", "kvm" or "tcg"
 	Shell       ShellWhen         `json:"shell,omitempty"`
+	// Sabotage is what is broken on purpose in every cell's env (package sabotage), "" for nothing. A sabotaged cell ends at
+	// its first deviation, and its result says in Sabotage what was done.
+	Sabotage string `json:"sabotage,omitempty"`
 }
 
 // ShellWhen says after which scripts a cell's env stays up, with a shell in its first node on the terminal, until that ends.

@@ -32,6 +32,29 @@ type Result struct {
 	Checks     []Check  `json:"checks"`
 	Evidence   []string `json:"evidence"` // paths relative to the run's folder
 	Repro      string   `json:"repro"`
+	// Sabotage is set where the env was broken on purpose and the script ran to an end of its own: a verdict without it, as
+	// of a machine that died, says nothing about the scenario.
+	Sabotage *Sabotage `json:"sabotage,omitempty"`
+	// Repeats are all runs of a cell that a run repeats, in their order; the rest of the result is then that of the first of the
+	// worst of them, which Cell.Repeat names.
+	Repeats []Repeat `json:"repeats,omitempty"`
+}
+
+// Repeat is one of several runs of a cell: what differs between them. Its fields are as in Result.
+type Repeat struct {
+	Repeat     int      `json:"repeat"` // from 1
+	Verdict    Verdict  `json:"verdict"`
+	Reason     string   `json:"reason,omitempty"`
+	DurationMs int64    `json:"durationMs"`
+	Checks     []Check  `json:"checks"`
+	Evidence   []string `json:"evidence"`
+}
+
+// Sabotage says what was done to a cell's env to see whether the verdict turns.
+type Sabotage struct {
+	Name  string `json:"name"`            // "no-kube-proxy"
+	Bites int    `json:"bites"`           // how often it came to bear; 0 where the script never met it
+	Error string `json:"error,omitempty"` // why it could not be carried out
 }
 
 // Claim is a sentence somebody published about a mode, in our words, with its source.
@@ -39,4 +62,8 @@ type Claim struct {
 	ID     string `json:"id"`     // "N1"
 	Source string `json:"source"` // "vips", "kep 3866", "k/k#74839"
 	Text   string `json:"text"`
+	// Reality is what is really so, for a claim that a scenario contradicts.
+	Reality string `json:"reality,omitempty"`
+	// Untested is why no scenario bears on it, for a claim that none does.
+	Untested string `json:"untested,omitempty"`
 }

@@ -17,6 +17,16 @@ import (
 //
 // Claims that checks name and the catalogue does not hold follow the catalogue's, with an id only.
 func Ledger(catalogue []lab.Claim, runs ...*Run) []ClaimResult {
+	entries := newLedger(catalogue, runs...)
+	out := make([]ClaimResult, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.result())
+	}
+	return out
+}
+
+// newLedger gathers what the runs' cells say about each claim.
+func newLedger(catalogue []lab.Claim, runs ...*Run) []*entry {
 	b := ledger{labels: labelsOf(runs...), of: map[string]*entry{}}
 	for _, c := range catalogue {
 		b.entry(c.ID).claim = c
@@ -24,15 +34,11 @@ func Ledger(catalogue []lab.Claim, runs ...*Run) []ClaimResult {
 	known := len(b.order)
 	for _, run := range runs {
 		for _, cell := range run.Cells {
-			b.add(cell)
+			b.add(run.Dir, cell)
 		}
 	}
 	slices.SortStableFunc(b.order[known:], func(x, y *entry) int { return compareNatural(x.claim.ID, y.claim.ID) })
-	out := make([]ClaimResult, 0, len(b.order))
-	for _, e := range b.order {
-		out = append(out, e.result())
-	}
-	return out
+	return b.order
 }
 
 // ledger is a ledger in the making.
@@ -47,16 +53,22 @@ const maxContradictions = 4
 
 type entry struct {
 	claim          lab.Claim
-	tested         bool
-	cells          []string
-	settings       []string
-	contradictions []contradiction
+	tests          []*test
+	contradictions []*contradiction
+}
+
+// test is a cell that could tell, with its setting and the folder of its run.
+type test struct {
+	cell    lab.Result
+	setting string
+	dir     string
 }
 
 // contradiction is one way in which reality is not as claimed, and where that was seen.
 type contradiction struct {
 	what     string
-	settings []string
+	asserted bool // the scenario asserts it; otherwise a check deviates
+	tests    []*test
 }
 
 func (b *ledger) entry(id string) *entry {
@@ -69,7 +81,8 @@ func (b *ledger) entry(id string) *entry {
 	return e
 }
 
-func (b *ledger) add(cell lab.Result) {
+func (b *ledger) add(dir string, cell lab.Result) {
+	told := &test{cell, b.labels[columnOf(cell.Cell)], dir}
 	for _, c := range cell.Checks {
 		if c.Claim == "" {
 			continue
@@ -78,34 +91,34 @@ func (b *ledger) add(cell lab.Result) {
 		if !tells(cell) {
 			continue
 		}
-		setting := b.labels[columnOf(cell.Cell)]
 		switch {
 		case c.OK && c.Contradicts != "":
-			e.contradict(c.Contradicts, setting)
+			e.contradict(c.Contradicts, true, told)
 		case !c.OK && !c.Control:
-			e.contradict(fmt.Sprintf("%s: expected %s, observed %s (%s)", c.What, brief(c.Expected), brief(c.Observed), c.Step), setting)
+			e.contradict(fmt.Sprintf("%s: expected %s, observed %s (%s)", c.What, brief(c.Expected), brief(c.Observed), c.Step), false, told)
 		case c.Control:
 			continue
 		}
-		e.tested = true
-		e.cells = appendNew(e.cells, cell.ID())
-		e.settings = appendNew(e.settings, setting)
+		e.tests = appendNew(e.tests, told)
 	}
 }
 
-func (e *entry) contradict(what, setting string) {
+func (e *entry) contradict(what string, asserted bool, told *test) {
 	what = oneLine(what)
-	for i := range e.contradictions {
-		if c := &e.contradictions[i]; c.what == what {
-			c.settings = appendNew(c.settings, setting)
+	for _, c := range e.contradictions {
+		if c.what == what {
+			c.tests = appendNew(c.tests, told)
 			return
 		}
 	}
-	e.contradictions = append(e.contradictions, contradiction{what, []string{setting}})
+	e.contradictions = append(e.contradictions, &contradiction{what, asserted, []*test{told}})
 }
 
 func (e *entry) result() ClaimResult {
-	r := ClaimResult{Claim: e.claim, Verdict: Untested, Cells: orEmpty(e.cells), Settings: orEmpty(e.settings)}
+	r := ClaimResult{Claim: e.claim, Verdict: Untested, Cells: []string{}, Settings: settingsOf(e.tests)}
+	for _, t := range e.tests {
+		r.Cells = appendNew(r.Cells, t.cell.ID())
+	}
 	switch {
 	case len(e.contradictions) > 0:
 		r.Verdict = Contradicted
@@ -115,20 +128,29 @@ func (e *entry) result() ClaimResult {
 				notes = append(notes, fmt.Sprintf("and %d more", len(e.contradictions)-i))
 				break
 			}
-			notes = append(notes, fmt.Sprintf("%s [%s]", c.what, strings.Join(c.settings, "; ")))
+			notes = append(notes, fmt.Sprintf("%s [%s]", c.what, strings.Join(settingsOf(c.tests), "; ")))
 		}
 		r.Note = strings.Join(notes, "; ")
-	case e.tested:
+	case len(e.tests) > 0:
 		r.Verdict = Confirmed
 	}
 	return r
 }
 
-func appendNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
+// settingsOf names the tests' settings, each once.
+func settingsOf(tests []*test) []string {
+	settings := []string{}
+	for _, t := range tests {
+		settings = appendNew(settings, t.setting)
+	}
+	return settings
+}
+
+func appendNew[T comparable](list []T, x T) []T {
+	if slices.Contains(list, x) {
 		return list
 	}
-	return append(list, s)
+	return append(list, x)
 }
 
 // orEmpty makes JSON say [] and not null.

@@ -72,6 +72,17 @@ func LedgerText(w io.Writer, claims []ClaimResult, o TextOptions) error {
 }
 
 func (t *text) claim(c ClaimResult, idWidth int) {
+	indent := t.sentence(c, idWidth)
+	if c.Note != "" {
+		t.labeled(indent, "really", oneLine(c.Note))
+	}
+	if len(c.Settings) > 0 {
+		t.labeled(indent, "tested on", strings.Join(c.Settings, "; "))
+	}
+}
+
+// sentence writes a claim's id, text and source, and returns how far what follows is indented.
+func (t *text) sentence(c ClaimResult, idWidth int) int {
 	indent := 2 + idWidth + 2
 	body := c.Text
 	if c.Source != "" {
@@ -87,12 +98,7 @@ func (t *text) claim(c ClaimResult, idWidth int) {
 		}
 		t.line("  " + pad(id, idWidth) + "  " + l)
 	}
-	if c.Note != "" {
-		t.labeled(indent, "really", oneLine(c.Note))
-	}
-	if len(c.Settings) > 0 {
-		t.labeled(indent, "tested on", strings.Join(c.Settings, "; "))
-	}
+	return indent
 }
 
 // LedgerMarkdown writes a ledger as GitHub's Markdown, in the order given.

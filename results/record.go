@@ -200,6 +200,12 @@ func judge(r *lab.Result) {
 	}
 }
 
+// What the reasons of cells begin with that have not ended by themselves.
+const (
+	notStarted = "not started: "
+	cutOff     = "cut off: "
+)
+
 // unended returns, for every cell without an end that is among only (nil: among all), the event that ends it.
 func (r *recorder) unended(reason string, only []lab.Cell) []lab.Event {
 	if reason == "" {
@@ -210,9 +216,9 @@ func (r *recorder) unended(reason string, only []lab.Cell) []lab.Event {
 		if s.result != nil || only != nil && !slices.ContainsFunc(only, func(c lab.Cell) bool { return c.ID() == s.id }) {
 			continue
 		}
-		why := "not started: " + reason
+		why := notStarted + reason
 		if !s.begun.IsZero() {
-			why = "cut off: " + reason
+			why = cutOff + reason
 		}
 		events = append(events, lab.Event{
 			Type: lab.EventEnd, Cell: s.id,
@@ -226,15 +232,19 @@ func (r *recorder) unended(reason string, only []lab.Cell) []lab.Event {
 func (r *recorder) take() *Run {
 	run := r.run
 	run.Machines = slices.Clone(run.Machines)
-	run.Cells = []lab.Result{}
+	var all []lab.Result
 	for _, s := range r.cells {
 		if s.result != nil {
 			result := *s.result
 			result.Evidence = orEmpty(slices.Clone(s.evidence))
 			slices.Sort(result.Evidence)
-			run.Cells = append(run.Cells, result)
+			all = append(all, result)
 		}
 	}
-	run.Claims = Ledger(r.claims, &run)
+	run.Cells = joinRepeats(all)
+	run.Claims = []ClaimResult{}
+	if run.Sabotage == "" {
+		run.Claims = Ledger(r.claims, &run)
+	}
 	return &run
 }

@@ -23,7 +23,11 @@ type Run struct {
 	Host       Host      `json:"host"`
 	Command    []string  `json:"command"`  // argv
 	Machines   []Machine `json:"machines"` // that came up
-	// Cells are in the order of the plan. While the run goes on, cells that have not ended are absent.
+	// Sabotage is what was broken on purpose in every cell (`kplab selftest`), "" for nothing. What a sabotaged run saw is no
+	// evidence of anything: it has no Claims.
+	Sabotage string `json:"sabotage,omitempty"`
+	// Cells are in the order of the plan. While the run goes on, cells that have not ended are absent. A cell that ran several
+	// times (`kplab run --repeat`) is one of them, with all its runs in Repeats.
 	Cells []lab.Result `json:"cells"`
 	// Claims is the ledger of this run: the catalogue's claims in its order, then those that only checks name.
 	Claims []ClaimResult `json:"claims"`

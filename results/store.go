@@ -26,6 +26,7 @@ const (
 	cellsDir     = "cells"
 	machinesDir  = "machines"
 	rewriteEvery = time.Second // of run.json; events.jsonl has everything at once
+	maxRewriting = 50          // one fiftieth of the time goes into that at most, however large the run grows
 )
 
 var (
@@ -44,6 +45,8 @@ type Options struct {
 	Host    Host        // see [ThisHost]
 	Plan    []lab.Cell  // every cell that is to run, in the order of the matrix's rows
 	Claims  []lab.Claim // the catalogue
+	// Sabotage is what is broken on purpose in every cell, "" for nothing.
+	Sabotage string
 	// Overwrite lets the run replace one that the folder holds. Files that are not of kplab's making stay.
 	Overwrite bool
 	// Notify, if set, is told each event once it is stored, including those by which the store itself ends the cells of a
@@ -64,9 +67,10 @@ type Store struct {
 	shelf  *shelf
 	notify func(lab.Event)
 	now    func() time.Time
-	stale  bool      // run.json lacks the end of a cell
-	saved  time.Time // when run.json was last written
-	err    error     // the first failure to write
+	stale  bool          // run.json lacks the end of a cell
+	saved  time.Time     // when run.json was last written
+	cost   time.Duration // of writing it
+	err    error         // the first failure to write
 	closed bool
 }
 
@@ -96,7 +100,7 @@ func create(dir string, o Options, now func() time.Time) (_ *Store, err error) {
 	if o.ID == "" {
 		o.ID = started.Format("20060102T150405.000Z")
 	}
-	run := &Run{Schema: Schema, ID: o.ID, Started: started, Host: o.Host, Command: o.Command, Dir: dir}
+	run := &Run{Schema: Schema, ID: o.ID, Started: started, Host: o.Host, Command: o.Command, Sabotage: o.Sabotage, Dir: dir}
 	for _, c := range o.Claims {
 		run.Claims = append(run.Claims, ClaimResult{Claim: c, Verdict: Untested})
 	}
@@ -222,7 +226,7 @@ func (s *Store) add(from origin, ev lab.Event) error {
 	s.append(rec)
 	s.rec.apply(rec)
 	s.stale = s.stale || ev.Type == lab.EventEnd
-	if s.stale && s.now().Sub(s.saved) >= rewriteEvery {
+	if s.stale && s.now().Sub(s.saved) >= max(rewriteEvery, s.cost*maxRewriting) {
 		s.save()
 	}
 	if s.notify != nil {
@@ -299,6 +303,8 @@ func (s *Store) append(rec record) {
 
 // save rewrites run.json.
 func (s *Store) save() {
+	began := time.Now()
+	defer func() { s.cost = time.Since(began) }()
 	text, err := marshal(s.rec.take(), "  ")
 	if err != nil {
 		s.fail(err)

@@ -15,11 +15,12 @@ const (
 )
 
 // ExitStatus says how a process that made this run should exit. A deviation outweighs an error: what was seen to deviate
-// stays true whatever else could not be told. A run without any cell, and one that was never finished, told nothing.
+// stays true whatever else could not be told. A cell whose verdict changed between its repeats counts as a deviation. A run
+// without any cell, and one that was never finished, told nothing.
 func ExitStatus(run *Run) int {
 	n := run.Count()
 	switch {
-	case n.Fail > 0:
+	case n.Fail > 0, slices.ContainsFunc(run.Cells, VerdictChanged):
 		return ExitFail
 	case n.Error > 0, len(run.Cells) == 0, run.Finished.IsZero():
 		return ExitUnknown

@@ -7,22 +7,36 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"kplab/kindcluster"
 )
 
 // cacheParts are the folders that kplab keeps below its cache; clean touches nothing else there.
-var cacheParts = []string{"kernels", "userlands", "images", "kube-proxy", "accel.json"}
+var cacheParts = []string{"kernels", "userlands", "images", "kube-proxy", "kind", "accel.json"}
 
 func newClean() *cobra.Command {
 	var f cellFlags
 	c := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove the cached kernels, userlands and kube-proxies",
-		Long: `Remove what kplab has cached. Nothing else is ever left behind: namespaces, links, mounts and processes end with the run,
-and results are yours.`,
+		Long: `Remove what kplab has cached, the clusters of a kind run that was killed, and the engine that kplab kind engine has started. Nothing else
+is ever left behind: namespaces, links, mounts and processes end with the run, and results are yours.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			root, err := cacheRoot(f.cache)
 			if err != nil {
+				return err
+			}
+			clusters, err := removeLeftoverClusters(c.Context(), f.cache)
+			for _, name := range clusters {
+				fmt.Fprintf(c.OutOrStdout(), "removed cluster %s\n", name)
+			}
+			if err != nil {
+				return err
+			}
+			if folder, err := kindFolder(f.cache); err != nil {
+				return err
+			} else if err := kindcluster.StopEngine(c.Context(), folder); err != nil {
 				return err
 			}
 			for _, part := range cacheParts {

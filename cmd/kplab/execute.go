@@ -28,7 +28,15 @@ type laboratory struct {
 	kernels  map[string]machine.Kernel   // by name, VM kernels only
 	absent   map[string]error            // VM kernels that could not be had, by name
 	parallel int
+	kind     kindOptions
 	shell    lab.ShellWhen // on the host kernel
+	sabotage string        // what is broken in every cell, "" for nothing
+}
+
+// kindOptions say what clusters are like.
+type kindOptions struct {
+	image    string // of the nodes, "" for the one that the lab builds
+	defaults bool   // keep kind's own kube-proxy settings
 }
 
 // cacheRoot is the folder that the --cache flag, $KPLAB_CACHE or the user's cache folder gives.
@@ -176,6 +184,7 @@ func (l *laboratory) job(g plan.Group) lab.Job {
 	job := lab.Job{
 		Cells: g.Cells, Scenarios: map[string]lab.Source{}, KubeProxies: map[string]string{},
 		Root: l.roots[g.Userland], Parallel: l.parallel, Accelerator: machine.AcceleratorHost,
+		Sabotage: l.sabotage,
 	}
 	if g.Kernel == plan.Host {
 		job.Shell = l.shell
@@ -191,6 +200,12 @@ func (l *laboratory) job(g plan.Group) lab.Job {
 
 // runner is the machine that a group runs on.
 func (l *laboratory) runner(ctx context.Context, g plan.Group) (lab.Runner, error) {
+	if g.Substrate == plan.Kind {
+		if g.Kernel != plan.Host {
+			return nil, fmt.Errorf("a kind cluster has the kernel of its engine's machine: --substrate kind goes with --kernel auto or host, not %s", g.Kernel)
+		}
+		return &kindRunner{cache: l.cache.Root, image: l.kind.image, defaults: l.kind.defaults, say: l.cache.Progress}, nil
+	}
 	if g.Kernel == plan.Host {
 		return &machine.Sandbox{}, nil
 	}

@@ -29,7 +29,7 @@ func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
 	flags.StringSliceVar(&f.kernels, "kernel", d.Kernels, "`kernels`: auto, host, debian-11, debian-12, debian-13, SUITE[:VERSION] or a vmlinuz's path")
 	flags.StringSliceVar(&f.proxies, "kube-proxy", d.KubeProxies, "kube-proxy `versions`, or paths of binaries")
 	flags.StringSliceVar(&f.userlands, "userland", d.Userlands, "whose nft, iptables and ipset kube-proxy calls: debian-12, debian-13 or host")
-	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns")
+	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind")
 	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
 	flags.StringVar(&f.out, "out", "", "`folder` for the results (default results/TIME)")
 	f.addCache(c)

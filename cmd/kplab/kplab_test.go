@@ -97,6 +97,12 @@ func TestBadInput(t *testing.T) {
 		{"flag", []string{"run", "--modes", "ipvs"}, "unknown flag: --modes (see kplab run --help)"},
 		{"verb", []string{"rum"}, `unknown command "rum"`},
 		{"parallel", []string{"run", "-j", "0"}, "0 cells at once: expected 1 or more"},
+		{"repeat", []string{"run", "--repeat", "0"}, "each cell 0 times: expected 1 or more"},
+		{"repeat too often", []string{"run", "--repeat", "1000"}, "each cell 1000 times: expected 1 to 999"},
+		{"selftest of an unknown scenario", []string{"selftest", "clusterip-basic"}, `unknown scenario "clusterip-basic": did you mean "clusterip-basics"?`},
+		{"ledger of nothing", []string{"ledger"}, "requires at least 1 arg(s)"},
+		{"ledger of no run", []string{"ledger", dir}, dir + " holds no run"},
+		{"ledger's format", []string{"ledger", dir, "--format", "markdwn"}, `unknown format "markdwn": did you mean "markdown"?`},
 		{"script", []string{"run", broken}, broken + `:2: unknown command "prob": did you mean "probe"?`},
 		{"manifest", []string{"run", noPorts}, noPorts + ":9: "},
 		{"matrix file", []string{"run", "-f", matrix}, `unknown field "modus"`},
@@ -156,26 +162,6 @@ func TestHostKernel(t *testing.T) {
 	again := kplab(t, "run", "clusterip-basics", "--kernel", "host", "--mode", "nftables", "--out", out)
 	assert.NotZero(t, again.status, "a folder that holds a run is not overwritten")
 	assert.Contains(t, again.stderr, "already holds a run")
-}
-
-// TestSabotage takes kube-proxy out of each scenario: none may pass without it.
-func TestSabotage(t *testing.T) {
-	needKubeProxy(t)
-	for _, name := range []string{"clusterip-basics", "nodeport-secondary-address", "nodeport-localhost", "conntrack-invalid-reset", "lc-scheduler-skew", "kernel-floor"} {
-		t.Run(name, func(t *testing.T) {
-			text := kplab(t, "show", name).stdout
-			var kept []string
-			for _, line := range strings.Split(text, "\n") {
-				if !strings.Contains(line, "kube-proxy start") && !strings.Contains(line, "kube-proxy restart") {
-					kept = append(kept, line)
-				}
-			}
-			file := filepath.Join(t.TempDir(), name+".txtar")
-			require.NoError(t, os.WriteFile(file, []byte(strings.Join(kept, "\n")), 0o600))
-			r := kplab(t, "run", file, "--mode", "nftables", "--kernel", "host")
-			assert.Contains(t, []int{results.ExitFail, results.ExitUnknown}, r.status, r.stdout)
-		})
-	}
 }
 
 // TestVM boots a Debian kernel and runs the cells that only it can run.

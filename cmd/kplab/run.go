@@ -23,6 +23,7 @@ func newRun() *cobra.Command {
 	var f cellFlags
 	var file string
 	var asJSON, overwrite, keep bool
+	var repeat int
 	c := &cobra.Command{
 		Use:   "run [SCENARIO...]",
 		Short: "Run scenarios in every mode and show the matrix",
@@ -34,6 +35,7 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
   kplab run nodeport-localhost --mode iptables,nftables
   kplab run --kernel auto,debian-11,debian-13 --kube-proxy 1.33.13,1.37.2
   kplab run -f matrix.yaml --out results/nightly
+  kplab run --kernel host --mode iptables,nftables --repeat 50
   kplab run ./my-case.txtar --kernel debian-12`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -48,6 +50,11 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 			if len(names) > 0 {
 				m.Scenarios = names
 			}
+			if c.Flags().Changed("repeat") {
+				if m.Repeat = repeat; repeat < 1 {
+					return usageError{fmt.Errorf("each cell %d times: expected 1 or more", repeat)}
+				}
+			}
 			o := runOptions{asJSON: asJSON, overwrite: overwrite}
 			if keep {
 				o.shell, m.Parallel = lab.ShellFailed, 1
@@ -57,6 +64,7 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 	}
 	f.add(c, plan.Default())
 	c.Flags().StringVarP(&file, "file", "f", "", "matrix `file` (YAML); flags override it")
+	c.Flags().IntVar(&repeat, "repeat", 1, "run every cell `N` times and report what changed between repeats; exit status 1 if a verdict did")
 	c.Flags().BoolVar(&asJSON, "json", false, "print run.json instead of the matrix")
 	c.Flags().BoolVar(&keep, "keep", false, "leave a failed cell up and open a shell in its n1 (host kernel, one cell at a time)")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace the run that --out already holds")
@@ -76,52 +84,23 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) erro
 	if o.shell != lab.ShellNever && !term.IsTerminal(int(os.Stdin.Fd())) {
 		return usageError{errors.New("a shell needs a terminal")}
 	}
-	if err := m.Validate(); err != nil {
-		return usageError{err}
-	}
-	scripts, err := scenarios.Select(m.Scenarios)
-	if err != nil {
-		return usageError{err}
-	}
-	claims, err := scenarios.Claims()
-	if err != nil {
-		return err
-	}
-	ctx, stdout, stderr := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
-	l, err := prepare(ctx, m, scripts, f.cache, func(line string) { fmt.Fprintln(stderr, line) })
+	l, claims, err := ready(c, m, f)
 	if err != nil {
 		return err
 	}
 	if l.shell = o.shell; o.shell == lab.ShellAlways && l.groups[0].Kernel != plan.Host {
 		return usageError{errors.New("--shell needs --kernel host: a VM has no terminal to give")}
 	}
-	notify := func(e lab.Event) { narrate(stdout, e) }
-	done := func() {}
-	if !o.narrate {
-		shown := progressOptions(l.cells())
-		shown.Terminal = shown.Terminal && o.shell == lab.ShellNever // a shell and redrawn lines do not share a terminal
-		progress := results.NewProgress(stderr, shown)
-		notify, done = progress.Add, progress.Close
+	dir := f.folder(o.suffix)
+	follow := l.follow(c.ErrOrStderr())
+	if o.narrate {
+		follow = follower{add: func(e lab.Event) { narrate(c.OutOrStdout(), e) }, end: func() {}}
 	}
-	dir := f.out
-	if dir == "" {
-		dir = filepath.Join("results", time.Now().UTC().Format("20060102-150405")+o.suffix)
-	}
-	store, err := results.Create(dir, results.Options{
-		Command: os.Args, Host: results.ThisHost(), Plan: l.cells(), Claims: claims, Overwrite: o.overwrite, Notify: notify,
-	})
-	if err != nil {
-		done()
+	run, err := l.record(c.Context(), dir, results.Options{Claims: claims, Overwrite: o.overwrite}, follow)
+	if run == nil {
 		return err
 	}
-	l.runAll(ctx, store)
-	reason := ""
-	if cause := context.Cause(ctx); cause != nil {
-		reason = cause.Error()
-	}
-	run, err := store.Close(reason)
-	done()
-	if showErr := show(stdout, run, dir, o.asJSON); err == nil {
+	if showErr := show(c.OutOrStdout(), run, dir, o.asJSON); err == nil {
 		err = showErr
 	}
 	if err != nil {
@@ -131,6 +110,61 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) erro
 		return exitError(s)
 	}
 	return nil
+}
+
+// ready makes a laboratory of what the user asks for.
+func ready(c *cobra.Command, m plan.Matrix, f *cellFlags) (*laboratory, []lab.Claim, error) {
+	if err := m.Validate(); err != nil {
+		return nil, nil, usageError{err}
+	}
+	scripts, err := scenarios.Select(m.Scenarios)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	claims, err := scenarios.Claims()
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := prepare(c.Context(), m, scripts, f.cache, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
+	return l, claims, err
+}
+
+// folder is where the results go.
+func (f *cellFlags) folder(suffix string) string {
+	if f.out != "" {
+		return f.out
+	}
+	return filepath.Join("results", time.Now().UTC().Format("20060102-150405")+suffix)
+}
+
+// follower shows a run while it happens. end must be called.
+type follower struct {
+	add func(lab.Event)
+	end func()
+}
+
+// follow shows the progress of the laboratory's cells.
+func (l *laboratory) follow(w io.Writer) follower {
+	o := progressOptions(l.cells())
+	o.Terminal = o.Terminal && l.shell == lab.ShellNever // a shell and redrawn lines do not share a terminal
+	p := results.NewProgress(w, o)
+	return follower{p.Add, p.Close}
+}
+
+// record runs the laboratory's cells and keeps what they come to in dir. The run is nil where dir cannot hold one.
+func (l *laboratory) record(ctx context.Context, dir string, o results.Options, follow follower) (*results.Run, error) {
+	defer follow.end()
+	o.Command, o.Host, o.Plan, o.Sabotage, o.Notify = os.Args, results.ThisHost(), l.cells(), l.sabotage, follow.add
+	store, err := results.Create(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	l.runAll(ctx, store)
+	reason := ""
+	if cause := context.Cause(ctx); cause != nil {
+		reason = cause.Error()
+	}
+	return store.Close(reason)
 }
 
 // runAll runs the groups one after the other: two machines at once would share the cores and spoil each other's deadlines.
@@ -176,14 +210,11 @@ func show(w io.Writer, run *results.Run, dir string, asJSON bool) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(run)
 	}
-	o := results.TextOptions{}
-	if fd := int(os.Stdout.Fd()); w == os.Stdout && term.IsTerminal(fd) {
-		o.Color = results.UseColor(true)
-		if width, _, err := term.GetSize(fd); err == nil {
-			o.Width = width
-		}
-	}
+	o := textOptions(w)
 	if err := results.Text(w, run, o); err != nil {
+		return err
+	}
+	if err := results.RepeatsText(w, run, o); err != nil {
 		return err
 	}
 	if err := results.DifferencesText(w, run, o); err != nil {

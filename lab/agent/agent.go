@@ -97,12 +97,20 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 		result.Verdict, result.Reason = lab.Error, err.Error()
 		return
 	}
+	scriptCtx, broken, err := sabotaged(ctx, job.Sabotage, env, c, machine)
+	if err != nil {
+		result.Verdict, result.Reason = notBroken(err)
+		_ = env.Close()
+		return
+	}
+	defer broken.end()
 	var transcript []byte
 	set := script.Setting{
-		Env: env, Cell: c, Machine: machine,
+		Env: broken.env, Cell: c, Machine: machine,
 		Check: func(k lab.Check) {
 			result.Checks = append(result.Checks, k)
 			say(lab.Event{Type: lab.EventCheck, Check: &k})
+			broken.check(k)
 		},
 		Log: func(line string) {
 			line = fmt.Sprintf("%6.2fs  %s", time.Since(start).Seconds(), line)
@@ -110,13 +118,17 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 			say(lab.Event{Type: lab.EventStep, Message: line})
 		},
 	}
-	result.Verdict, result.Reason = s.Run(ctx, set)
+	result.Verdict, result.Reason = s.Run(scriptCtx, set)
+	broken.conclude(scriptCtx, &result)
 
 	// The state is worth most when a run was cut short, so that cancelling it does not cancel this.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), lab.Deadlines{Unit: machine.Unit}.Of(closeDeadline))
 	defer done()
 	if result.Verdict != lab.Skip {
 		keep("transcript.txt", transcript)
+	}
+	again := c.Repeat > 1 && result.Verdict == lab.Pass // the state of the first pass will do: that of fifty fills a disk
+	if result.Verdict != lab.Skip && broken.wantsEvidence(result.Verdict) && !again {
 		files := env.Evidence(closing)
 		for _, name := range sorted(files) {
 			keep(name, files[name])
@@ -130,6 +142,7 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 	}
 	if err := env.Close(); err != nil && result.Verdict == lab.Pass {
 		result.Verdict, result.Reason = lab.Error, fmt.Sprintf("closing the env: %v", err)
+		result.Sabotage = nil // it is not what turned the verdict
 	}
 }
 
