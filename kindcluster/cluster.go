@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
@@ -122,7 +123,11 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
 	}
-	return c, c.routePods(ctx)
+	all, err := c.waitReady(ctx)
+	if err != nil || !o.own() {
+		return c, err
+	}
+	return c, c.routePods(ctx, all)
 }
 
 func (c *Cluster) pid(ctx context.Context, container string) (int, error) {
@@ -142,11 +147,38 @@ func (o *Options) makeNetwork(ctx context.Context) error {
 	for _, s := range subnets {
 		args = append(args, "--subnet", s)
 	}
+	if err := unused(subnets); err != nil {
+		return err
+	}
 	// Containers take the low addresses: those of the topology begin at 11.
 	args = append(args, "--ip-range", "192.168.10.0/29", network)
 	_, err := o.Engine.Run(ctx, args...)
 	return err
 }
+
+// unused makes sure that this machine has no route into the networks: the engine would take them over.
+func unused(networks []string) error {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("this machine's routes: %w", err)
+	}
+	for _, text := range networks {
+		wanted := netip.MustParsePrefix(text)
+		for _, r := range routes {
+			if r.Dst == nil {
+				continue
+			}
+			have, err := netip.ParsePrefix(r.Dst.String())
+			if err == nil && have.Bits() > 0 && have.Overlaps(wanted) {
+				return fmt.Errorf("clusters of the lab need the network %s, and this machine has a route to %s", wanted, have)
+			}
+		}
+	}
+	return nil
+}
+
+// own reports whether the nodes' image is one that the lab has built: it needs routes, where others bring kindnet.
+func (o *Options) own() bool { return strings.HasPrefix(o.Image, Prefix+"/") }
 
 func (o *Options) config() *v1alpha4.Cluster {
 	workers := o.Workers
@@ -156,7 +188,7 @@ func (o *Options) config() *v1alpha4.Cluster {
 	config := &v1alpha4.Cluster{
 		Nodes: []v1alpha4.Node{{Role: v1alpha4.ControlPlaneRole}},
 		Networking: v1alpha4.Networking{
-			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: true, KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
+			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: o.own(), KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
 			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
 		},
 		KubeadmConfigPatches: []string{
@@ -171,25 +203,27 @@ func (o *Options) config() *v1alpha4.Cluster {
 	return config
 }
 
-// routePods waits until every node is ready, which kind does for the control plane only, and tells each node the way to the pods of
-// the others: the CNI plugins know only their own node.
-func (c *Cluster) routePods(ctx context.Context) error {
+// waitReady waits until every node is ready, which kind does for the control plane only.
+func (c *Cluster) waitReady(ctx context.Context) (map[string]member, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	var all map[string]member
 	for {
-		var err error
-		if all, err = c.members(ctx); err == nil {
-			break
+		all, err := c.members(ctx)
+		if err == nil {
+			return all, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the nodes of %s: %w (%w)", c.Name, err, context.Cause(ctx))
+			return nil, fmt.Errorf("the nodes of %s: %w (%w)", c.Name, err, context.Cause(ctx))
 		}
 	}
+}
+
+// routePods tells each node the way to the pods of the others: the CNI plugins know only their own node.
+func (c *Cluster) routePods(ctx context.Context, all map[string]member) error {
 	var g errgroup.Group
 	for name := range all {
 		for peer, n := range all {

@@ -19,7 +19,7 @@ import (
 )
 
 // EngineChanges is what an engine of the lab changes on the machine while it runs.
-const EngineChanges = "dockerd sets net.ipv4.ip_forward=1, makes the bridge docker0 and one for each cluster, and adds its rules to the machine's own iptables tables nat and filter; kplab kind engine --stop ends it"
+const EngineChanges = "dockerd sets net.ipv4.ip_forward=1, makes the bridge docker0 and one for each cluster, and adds its rules to the machine's own iptables tables nat and filter. kplab kind engine --stop ends it; docker0, its chains (DOCKER...) and ip_forward stay until the machine restarts"
 
 // RuntimeVerb is the hidden command of the program by which it stands between dockerd and runc.
 const RuntimeVerb = "oci-runtime"

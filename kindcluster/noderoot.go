@@ -92,6 +92,10 @@ func kindVersion() (string, error) {
 }
 
 func (n *nodeRoot) commands(context.Context) error {
+	// Which mirror the packages came from is this machine's business.
+	if err := os.WriteFile(n.path("etc/apt/sources.list"), nil, 0o644); err != nil {
+		return err
+	}
 	for _, c := range nodeCommands {
 		if err := copyFile(filepath.Join(n.bin, c), n.path("usr/bin/"+c)); err != nil {
 			return err

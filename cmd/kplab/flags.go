@@ -17,6 +17,7 @@ type cellFlags struct {
 	parallel                                       int
 	out                                            string
 	cache                                          string
+	kind                                           kindOptions
 }
 
 func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
@@ -33,6 +34,8 @@ func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
 	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
 	flags.StringVar(&f.out, "out", "", "`folder` for the results (default results/TIME)")
 	f.addCache(c)
+	flags.StringVar(&f.kind.image, "node-image", "", "kind node `image` (default: the one that kplab kind image builds)")
+	flags.BoolVar(&f.kind.defaults, "kind-defaults", false, "keep kind's own kube-proxy settings (tcpBeLiberal in nftables mode), which hide behaviour")
 
 	complete := func(name string, values []string) {
 		// The only error is a flag that does not exist.

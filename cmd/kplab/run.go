@@ -126,7 +126,11 @@ func ready(c *cobra.Command, m plan.Matrix, f *cellFlags) (*laboratory, []lab.Cl
 		return nil, nil, err
 	}
 	l, err := prepare(c.Context(), m, scripts, f.cache, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
-	return l, claims, err
+	if err != nil {
+		return nil, nil, err
+	}
+	l.kind = f.kind
+	return l, claims, nil
 }
 
 // folder is where the results go.
