@@ -99,7 +99,7 @@ func selftest(c *cobra.Command, m plan.Matrix, f *cellFlags, all bool) error {
 		l.groups = only(groups, func(c lab.Cell) bool {
 			return of[c.ID()].Baseline.Verdict == lab.Pass && (all || !of[c.ID()].Turned())
 		})
-		if len(l.groups) == 0 || ctx.Err() != nil {
+		if len(l.groups) == 0 || ctx.Err() != nil { // nothing is left to try, or no time
 			continue
 		}
 		r.Sabotages = append(r.Sabotages, kind.Name)
