@@ -41,7 +41,7 @@ func repeatedRun(t *testing.T, dir string) *Run {
 		case c.Mode == lab.NFTables && c.Repeat == 3:
 			checks[0], v = deviating(check("s.txtar:9", "C2", what, "alive", "reset")), lab.Fail
 		case c.Mode == lab.IPTables && c.Repeat == 2:
-			checks[1], checks[2] = either("timeout"), spread("s1 20, s2 20")
+			checks[1], checks[2] = either("timeout"), spread("s2 40")
 		}
 		evs := events(c, checks...)
 		evs[len(evs)-1].Result.Verdict = v
