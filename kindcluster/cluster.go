@@ -27,13 +27,12 @@ var subnets = []string{"192.168.10.0/24", "fd00:10::/64"}
 
 // Options say what cluster to make.
 type Options struct {
-	Engine   *Engine
-	Name     string // without the prefix
-	Image    string // of the nodes
-	Workers  int    // 0: two
-	Mode     lab.Mode
-	Logs     string // folder that keeps the nodes' logs if the creation fails
-	Progress func(line string)
+	Engine  *Engine
+	Name    string // without the prefix
+	Image   string // of the nodes
+	Workers int    // 0: two
+	Mode    lab.Mode
+	Logs    string // folder that keeps the nodes' logs if the creation fails
 }
 
 // Cluster is a kind cluster.
@@ -78,7 +77,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		if err == nil {
 			return
 		}
-		if o.Logs != "" {
+		if o.Logs != "" && ctx.Err() == nil {
 			_ = c.provider.CollectLogs(c.Name, o.Logs) // what it could not collect is not there
 			if logs, readErr := os.ReadDir(o.Logs); readErr == nil && len(logs) > 0 {
 				err = fmt.Errorf("%w; logs of the nodes in %s", err, o.Logs)
@@ -98,7 +97,6 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		// The library knows no context: without its nodes it ends soon.
 		err = errors.Join(context.Cause(ctx), c.Delete(context.WithoutCancel(ctx)))
 		<-created
-		o.Logs = ""
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create the cluster %s: %w", c.Name, err)

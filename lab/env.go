@@ -2,8 +2,11 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +133,18 @@ type ExitError struct {
 	Code   int
 	Stderr string
 	Err    error // why it could not be started, if it could not
+}
+
+// ToolError is how a tool that was run on a host ended: nil if it ended well, or an *ExitError.
+func ToolError(where string, argv []string, err error, stderr string) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		return &ExitError{Where: where, Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr)}
+	}
+	return &ExitError{Where: where, Argv: argv, Err: err}
 }
 
 func (e *ExitError) Error() string {

@@ -84,7 +84,7 @@ func (n *network) addDefaultRoutes() error {
 		}
 		for _, v6 := range []bool{false, true} {
 			ext, _ := n.hosts["ext"].spec.Address("primary", v6)
-			if err := h.addRoute("eth0", defaultRoute(v6), ext.Addr()); err != nil {
+			if err := h.addRoute("eth0", topology.DefaultRoute(v6), ext.Addr()); err != nil {
 				return err
 			}
 		}
@@ -181,7 +181,7 @@ func (n *network) attachPod(pod *host) error {
 			node.addRoute(veth, p, netip.Addr{}),
 			pod.setAddress("eth0", p, true),
 			pod.addRoute("eth0", host32(gateway), netip.Addr{}),
-			pod.addRoute("eth0", defaultRoute(v6), gateway),
+			pod.addRoute("eth0", topology.DefaultRoute(v6), gateway),
 		}
 		for _, err := range steps {
 			if err != nil {
@@ -190,13 +190,6 @@ func (n *network) attachPod(pod *host) error {
 		}
 	}
 	return nil
-}
-
-func defaultRoute(v6 bool) netip.Prefix {
-	if v6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 // addRoutes tells nodes and outside machines the way to pods and floating addresses of each node, and ext the way to

@@ -3,7 +3,6 @@ package netns
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -138,17 +137,8 @@ func (h *host) Run(ctx context.Context, argv ...string) (string, error) {
 	err := h.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
-	} else {
-		return "", &lab.ExitError{Where: h.spec.Name, Argv: argv, Err: err}
 	}
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr.String())}
-	case err != nil:
-		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Err: err}
-	}
-	return stdout.String(), nil
+	return stdout.String(), lab.ToolError(h.spec.Name, argv, err, stderr.String())
 }
 
 // WriteFile writes a file on the host's own /run; name is as the host sees it.

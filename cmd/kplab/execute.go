@@ -30,6 +30,7 @@ type laboratory struct {
 	parallel int
 	kind     kindOptions
 	shell    lab.ShellWhen // on the host kernel
+	dir      string        // of the run's results
 	sabotage string        // what is broken in every cell, "" for nothing
 }
 
@@ -204,7 +205,7 @@ func (l *laboratory) runner(ctx context.Context, g plan.Group) (lab.Runner, erro
 		if g.Kernel != plan.Host {
 			return nil, fmt.Errorf("a kind cluster has the kernel of its engine's machine: --substrate kind goes with --kernel auto or host, not %s", g.Kernel)
 		}
-		return &kindRunner{cache: l.cache.Root, image: l.kind.image, defaults: l.kind.defaults, say: l.cache.Progress}, nil
+		return &kindRunner{cache: l.cache.Root, image: l.kind.image, defaults: l.kind.defaults, logs: filepath.Join(l.dir, "kind-logs"), say: l.cache.Progress}, nil
 	}
 	if g.Kernel == plan.Host {
 		return &machine.Sandbox{}, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ type kindRunner struct {
 	cache    string // the --cache flag
 	image    string // "" for the one that the lab builds
 	defaults bool   // keep kind's own kube-proxy settings
+	logs     string // folder for the nodes' logs if there is no cluster
 	say      func(string)
 }
 
@@ -50,7 +50,7 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 	start := time.Now()
 	cluster, err := kindcluster.Create(ctx, kindcluster.Options{
 		Engine: images.Engine, Name: fmt.Sprint(os.Getpid()), Image: image, Mode: lab.IPTables,
-		Logs: filepath.Join(os.TempDir(), fmt.Sprintf("kplab-kind-%d", os.Getpid())), Progress: r.say,
+		Logs: r.logs,
 	})
 	if err != nil {
 		return err
@@ -65,6 +65,9 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 	pause, err := loader.find(ctx, "/pause:")
 	if err != nil {
 		return err
+	}
+	if pause == "" {
+		return fmt.Errorf("the nodes of image %s have no pause image, which the pods run", image)
 	}
 	options := kindenv.Options{
 		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image,
@@ -97,14 +100,8 @@ type proxyLoader struct {
 	have []string
 }
 
-// find returns the first image of the nodes whose name has the part, "" if none has.
-func (l *proxyLoader) find(ctx context.Context, part string) (string, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.findLocked(ctx, part)
-}
-
-func (l *proxyLoader) findLocked(ctx context.Context, part string) (_ string, err error) {
+// find returns the first image of the nodes whose name has the part, "" if none has. The caller holds the lock, or is alone.
+func (l *proxyLoader) find(ctx context.Context, part string) (_ string, err error) {
 	if l.have == nil {
 		if l.have, err = l.cluster.Images(ctx); err != nil {
 			return "", err
@@ -120,7 +117,7 @@ func (l *proxyLoader) findLocked(ctx context.Context, part string) (_ string, er
 func (l *proxyLoader) image(ctx context.Context, version string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if image, err := l.findLocked(ctx, "/kube-proxy:v"+version); err != nil || image != "" {
+	if image, err := l.find(ctx, "/kube-proxy:v"+version); err != nil || image != "" {
 		return image, err
 	}
 	binary, ok := l.binaries[version]

@@ -163,6 +163,7 @@ func (l *laboratory) record(ctx context.Context, dir string, o results.Options, 
 	if err != nil {
 		return nil, err
 	}
+	l.dir = dir
 	l.runAll(ctx, store)
 	reason := ""
 	if cause := context.Cause(ctx); cause != nil {

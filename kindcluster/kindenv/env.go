@@ -31,16 +31,6 @@ type env struct {
 	*Fixture
 	nodes   []*node
 	servers probe.Servers
-
-	mu    sync.Mutex
-	added []added // by SetAddress, to be taken back
-}
-
-type added struct {
-	node    *node
-	iface   string
-	prefix  netip.Prefix
-	present bool
 }
 
 // node implements lab.Node.
@@ -55,13 +45,7 @@ func (n *node) Proxy() lab.Proxy { return n.proxy }
 
 // SetAddress implements lab.Node.
 func (n *node) SetAddress(_ context.Context, iface string, prefix netip.Prefix, present bool) error {
-	if err := n.setAddress(iface, prefix, present, false); err != nil {
-		return err
-	}
-	n.env.mu.Lock()
-	defer n.env.mu.Unlock()
-	n.env.added = append(n.env.added, added{n, iface, prefix, present})
-	return nil
+	return n.setAddress(iface, prefix, present, false)
 }
 
 // Env makes the env of one cell. The one before must be closed. It has the signature of agent.NewEnv.
@@ -309,19 +293,8 @@ func (e *env) Serve(_ context.Context, host, network string, port int) error {
 
 // Evidence implements lab.Env.
 func (e *env) Evidence(ctx context.Context) map[string][]byte {
-	files := map[string][]byte{}
-	var mu sync.Mutex
-	add := func(name string, data []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		files[name] = data
-	}
-	var wg sync.WaitGroup
-	for _, n := range e.nodes {
-		wg.Go(func() { evidence.Node(ctx, n, add) })
-	}
-	add("objects.yaml", e.objects(ctx))
-	wg.Wait()
+	files := evidence.Collect(ctx, e.Nodes())
+	files["objects.yaml"] = e.objects(ctx)
 	return files
 }
 
@@ -358,9 +331,6 @@ func (e *env) Close() error {
 		})
 	}
 	wg.Wait()
-	for _, a := range slices.Backward(e.added) {
-		errs = append(errs, a.node.setAddress(a.iface, a.prefix, !a.present, false))
-	}
 	errs = append(errs, e.servers.Close(), e.reset(ctx))
 	return errors.Join(errs...)
 }

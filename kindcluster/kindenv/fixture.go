@@ -77,7 +77,6 @@ type Fixture struct {
 	kubeconfig    string          // of kube-proxy
 	clusterCIDR   string
 	serial        atomic.Int32
-	sysctls       map[string]map[string]string // by host and key, as they were found
 }
 
 // Prepare makes the fixture: it takes the DaemonSet's kube-proxies off two workers, starts two pods on each and two machines
@@ -91,7 +90,7 @@ func Prepare(ctx context.Context, o Options) (_ *Fixture, err error) {
 	}
 	f := &Fixture{
 		options: o, topology: topology.Standard(), standard: topology.Standard(), hosts: map[string]*host{},
-		nodeNames: map[string]string{"n1": o.Workers[0].Name, "n2": o.Workers[1].Name}, sysctls: map[string]map[string]string{},
+		nodeNames: map[string]string{"n1": o.Workers[0].Name, "n2": o.Workers[1].Name},
 	}
 	defer func() {
 		if err != nil {
@@ -410,7 +409,7 @@ func (f *Fixture) route(h *host) error {
 		ext, _ := f.hosts["ext"].spec.Address("primary", v6)
 		if h.spec.Role == topology.NodeRole {
 			// To a machine that forwards nothing: without a way out a process could not even begin to connect to a ClusterIP.
-			if err := h.setRoute(defaultRoute(v6), ext.Addr()); err != nil {
+			if err := h.setRoute(topology.DefaultRoute(v6), ext.Addr()); err != nil {
 				return err
 			}
 		}
@@ -455,13 +454,6 @@ func (f *Fixture) route(h *host) error {
 		}
 	}
 	return nil
-}
-
-func defaultRoute(v6 bool) netip.Prefix {
-	if v6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 // proxyImage is the image of a kube-proxy version, which the nodes have then.

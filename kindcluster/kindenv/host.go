@@ -3,7 +3,6 @@ package kindenv
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,8 +24,9 @@ type host struct {
 	spec   topology.HostSpec
 	thread *thread.Thread
 	nl     *netlink.Handle
-	netns  string // path that stands for the network namespace
-	root   int    // pid of the container whose files its tools come from
+	netns  string    // path that stands for the network namespace
+	root   int       // pid of the container whose files its tools come from
+	begin  *snapshot // what every cell begins with; nil until the first reset
 }
 
 // join enters the network namespace at a path. Tools come from the container of that pid.
@@ -79,15 +79,7 @@ func (h *host) Run(ctx context.Context, argv ...string) (string, error) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Code: exit.ExitCode(), Stderr: strings.TrimSpace(stderr.String())}
-	case err != nil:
-		return stdout.String(), &lab.ExitError{Where: h.spec.Name, Argv: argv, Err: err}
-	}
-	return stdout.String(), nil
+	return stdout.String(), lab.ToolError(h.spec.Name, argv, cmd.Run(), stderr.String())
 }
 
 // setSysctl writes a sysctl of the host's network namespace; key is dotted.

@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kplab/lab/topology"
 )
 
-// start is what a cell begins with on every host, whatever the cluster's maker or the cell before it left. The errors that a host
+// start is what cells begin with on every host, whatever the cluster's maker has set. The errors that a host
 // answers with are not limited to one a second, or the seventh refusal in a row would look like a timeout.
 var start = map[string]string{
 	"net.ipv4.icmp_ratemask":                            "0",
@@ -52,6 +54,14 @@ func (f *Fixture) reset(ctx context.Context) error {
 	var g errgroup.Group
 	for _, h := range f.hosts {
 		g.Go(func() error {
+			if h.spec.Role == topology.NodeRole {
+				if _, err := h.Run(ctx, "sh", "-c", wipe); err != nil {
+					return err
+				}
+			}
+			if h.begin != nil {
+				return h.restore(ctx, h.begin)
+			}
 			for key, value := range start {
 				if _, ok := h.sysctl(key); !ok {
 					continue // the kernel lacks it
@@ -60,10 +70,8 @@ func (f *Fixture) reset(ctx context.Context) error {
 					return err
 				}
 			}
-			if h.Name() != "n1" && h.Name() != "n2" {
-				return nil
-			}
-			_, err := h.Run(ctx, "sh", "-c", wipe)
+			var err error
+			h.begin, err = h.take(ctx)
 			return err
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"kplab/lab"
 )
@@ -24,9 +25,25 @@ var dumps = map[string][]string{
 	"conntrack-S.txt":    {"conntrack", "-S"},
 }
 
-// Node collects a node's rulesets, addresses, conntrack table and sysctls, and its kube-proxy's log, errors and metrics. add
-// takes each file under NODE/NAME, in no particular order.
-func Node(ctx context.Context, n lab.Node, add func(name string, data []byte)) {
+// Collect collects, for each node, rulesets, addresses, conntrack table and sysctls, and its kube-proxy's log, errors and metrics:
+// content by NODE/NAME.
+func Collect(ctx context.Context, nodes []lab.Node) map[string][]byte {
+	files := map[string][]byte{}
+	var mu sync.Mutex
+	add := func(name string, data []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		files[name] = data
+	}
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { collect(ctx, n, add) })
+	}
+	wg.Wait()
+	return files
+}
+
+func collect(ctx context.Context, n lab.Node, add func(name string, data []byte)) {
 	for name, argv := range dumps {
 		out, err := n.Run(ctx, argv...)
 		if err != nil {

@@ -29,13 +29,14 @@ type Server struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]netip.Addr // open connections and their clients
 	closed bool
+	done   chan struct{} // closed with closed
 	served sync.WaitGroup
 }
 
 // Serve starts a server of network "tcp", "udp" or "sctp" in the namespace. Port 0 takes a free one. Where the kernel has
 // no SCTP sockets the error is an [errors.ErrUnsupported].
 func Serve(ns Netns, name, network string, port int) (*Server, error) {
-	s := &Server{name: name, network: network, conns: map[net.Conn]netip.Addr{}}
+	s := &Server{name: name, network: network, conns: map[net.Conn]netip.Addr{}, done: make(chan struct{})}
 	if err := s.listen(ns, port); err != nil {
 		return nil, fmt.Errorf("serve %s on %s port %d: %w", name, network, port, err)
 	}
@@ -119,7 +120,10 @@ func (s *Server) OpenBySource() map[netip.Addr]int {
 // Close stops listening, closes every connection and returns when all is over.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	s.closed = true
+	if !s.closed {
+		s.closed = true
+		close(s.done)
+	}
 	var err error
 	if s.listener != nil {
 		err = s.listener.Close()
@@ -143,8 +147,11 @@ func (s *Server) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // the client has gone already, or no descriptors are left for the moment
-			time.Sleep(5 * time.Millisecond) // not to spin until there are, as net/http does
+		if err != nil { // the client has gone already, or no descriptors are left: not to spin until there are, as net/http does
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-s.done:
+			}
 			continue
 		}
 		if tcp, ok := c.(*net.TCPConn); ok {

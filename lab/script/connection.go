@@ -31,27 +31,33 @@ func (s *session) closeHeld() {
 // end offers, so that the oldest sequence numbers are out of every window.
 const bulk = 8 << 20
 
+// keepAs makes the parser of a command that opens something from a host to a target and keeps it under a name:
+// NAME [-4|-6] FROM TARGET.
+func keepAs(open func(ctx context.Context, name, from string, t target, family lab.Family) error) func([]string) (action, error) {
+	return func(args []string) (action, error) {
+		if len(args) < 3 {
+			return nil, errors.New("expected a name, a host and a target")
+		}
+		name := args[0]
+		fams, rest := takeFamilies(args[1:])
+		if len(rest) != 2 || len(fams) != 1 {
+			return nil, errors.New("expected a name, a host and a target")
+		}
+		t, err := parseTarget(rest[1])
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error { return open(ctx, name, rest[0], t, fams[0]) }, nil
+	}
+}
+
 // connectionCommands are about TCP connections that outlive one request.
 func (s *session) connectionCommands() map[string]command {
 	return map[string]command{
 		"connect": {
 			args:    "NAME [-4|-6] FROM TARGET",
 			summary: "open a TCP connection, keep it as NAME and observe what probe would",
-			parse: func(args []string) (action, error) {
-				if len(args) < 3 {
-					return nil, errors.New("expected a name, a host and a target")
-				}
-				name := args[0]
-				fams, rest := takeFamilies(args[1:])
-				if len(rest) != 2 || len(fams) != 1 {
-					return nil, errors.New("expected a name, a host and a target")
-				}
-				t, err := parseTarget(rest[1])
-				if err != nil {
-					return nil, err
-				}
-				return func(ctx context.Context) error { return s.connect(ctx, name, rest[0], t, fams[0]) }, nil
-			},
+			parse:   keepAs(s.connect),
 		},
 		"exchange": {
 			args:    "NAME [BYTES]",

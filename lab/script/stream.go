@@ -27,21 +27,7 @@ func (s *session) streamCommands() map[string]command {
 			args:    "NAME [-4|-6] FROM TARGET",
 			summary: "start a UDP flow, a datagram every 10 ms from one port until 'close NAME' or the end, and observe what its first datagrams meet",
 			detail:  []string{"Observes as streamed does."},
-			parse: func(args []string) (action, error) {
-				if len(args) < 3 {
-					return nil, errors.New("expected a name, a host and a target")
-				}
-				name := args[0]
-				fams, rest := takeFamilies(args[1:])
-				if len(rest) != 2 || len(fams) != 1 {
-					return nil, errors.New("expected a name, a host and a target")
-				}
-				t, err := parseTarget(rest[1])
-				if err != nil {
-					return nil, err
-				}
-				return func(ctx context.Context) error { return s.stream(ctx, name, rest[0], t, fams[0]) }, nil
-			},
+			parse:   keepAs(s.stream),
 		},
 		"streamed": {
 			args:    "NAME",

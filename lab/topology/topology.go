@@ -108,3 +108,11 @@ func PodCIDR(x int, v6 bool) netip.Prefix {
 
 // PodGateway is the address that every pod of node number x has as its gateway: the node's, on each pod's veth.
 func PodGateway(x int, v6 bool) netip.Addr { return PodCIDR(x, v6).Addr().Next() }
+
+// DefaultRoute is 0.0.0.0/0 or ::/0.
+func DefaultRoute(v6 bool) netip.Prefix {
+	if v6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}

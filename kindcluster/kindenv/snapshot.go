@@ -1,0 +1,242 @@
+package kindenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// snapshot is what a host is taken back to after each cell: scripts run tools that change more than the env knows of.
+type snapshot struct {
+	links     []string
+	addresses []netlink.Addr
+	routes    []netlink.Route
+	sysctls   map[string]string // path -> value
+	iptables  map[string]string // restoring command -> rules
+	nftTables []string          // "ip nat"
+}
+
+// take reads a host's state.
+func (h *host) take(ctx context.Context) (*snapshot, error) {
+	s := &snapshot{iptables: map[string]string{}}
+	links, err := h.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("%s: links: %w", h.Name(), err)
+	}
+	for _, l := range links {
+		s.links = append(s.links, l.Attrs().Name)
+	}
+	if s.addresses, err = h.nl.AddrList(nil, netlink.FAMILY_ALL); err != nil {
+		return nil, fmt.Errorf("%s: addresses: %w", h.Name(), err)
+	}
+	if s.routes, err = h.mainRoutes(); err != nil {
+		return nil, err
+	}
+	if s.sysctls, err = h.allSysctls(); err != nil {
+		return nil, err
+	}
+	for save, restore := range map[string]string{"iptables-save": "iptables-restore", "ip6tables-save": "ip6tables-restore"} {
+		if s.iptables[restore], err = h.Run(ctx, save); err != nil {
+			return nil, err
+		}
+	}
+	s.nftTables, err = h.tables(ctx)
+	return s, err
+}
+
+func (h *host) mainRoutes() (all []netlink.Route, err error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := h.nl.RouteList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("%s: routes: %w", h.Name(), err)
+		}
+		for _, r := range routes {
+			if r.Protocol != unix.RTPROT_KERNEL { // those come and go with the addresses
+				all = append(all, r)
+			}
+		}
+	}
+	return all, nil
+}
+
+// allSysctls reads what the host's network namespace lets read and write, but for what is an action or counts.
+func (h *host) allSysctls() (map[string]string, error) {
+	values := map[string]string{}
+	err := h.Do(func() error {
+		for _, root := range []string{"/proc/sys/net/ipv4", "/proc/sys/net/ipv6", "/proc/sys/net/netfilter"} {
+			err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return nil // of a link that has gone
+				}
+				if info, err := d.Info(); err != nil || info.Mode()&0o600 != 0o600 || strings.HasSuffix(path, "/nf_conntrack_count") {
+					return nil
+				}
+				if value, err := os.ReadFile(path); err == nil {
+					values[path] = string(value)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return values, err
+}
+
+// tables lists the nft tables but kube-proxy's own and those of iptables, which is restored by its own tools.
+func (h *host) tables(ctx context.Context) (tables []string, err error) {
+	out, err := h.Run(ctx, "nft", "list", "tables")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(out) {
+		table := strings.TrimPrefix(strings.TrimSpace(line), "table ")
+		family, name, _ := strings.Cut(table, " ")
+		if (family == "ip" || family == "ip6") && slices.Contains([]string{"kube-proxy", "filter", "nat", "mangle", "raw", "security"}, name) {
+			continue
+		}
+		tables = append(tables, table)
+	}
+	return tables, nil
+}
+
+// restore takes the host back to the snapshot. Each step goes on after the one before has failed.
+func (h *host) restore(ctx context.Context, s *snapshot) error {
+	return errors.Join(h.restoreLinks(s), h.restoreAddresses(s), h.restoreRoutes(s), h.restoreSysctls(s), h.restoreTables(ctx, s))
+}
+
+// podLink reports whether a node's link is a pod's, by the name that the CNI plugins give it: those come and go with the pods.
+func podLink(name string) bool { return strings.HasPrefix(name, "veth") }
+
+func (h *host) restoreLinks(s *snapshot) error {
+	links, err := h.nl.LinkList()
+	for _, l := range links {
+		if name := l.Attrs().Name; !slices.Contains(s.links, name) && !podLink(name) {
+			err = errors.Join(err, h.nl.LinkDel(l))
+		}
+	}
+	return err
+}
+
+func (h *host) restoreAddresses(s *snapshot) error {
+	now, err := h.nl.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("%s: addresses: %w", h.Name(), err)
+	}
+	has := func(all []netlink.Addr, a netlink.Addr) bool {
+		return slices.ContainsFunc(all, func(b netlink.Addr) bool { return a.LinkIndex == b.LinkIndex && a.IPNet.String() == b.IPNet.String() })
+	}
+	for _, a := range now {
+		if link, linkErr := h.nl.LinkByIndex(a.LinkIndex); linkErr == nil && !has(s.addresses, a) && !podLink(link.Attrs().Name) {
+			err = errors.Join(err, h.nl.AddrDel(link, &a))
+		}
+	}
+	for _, a := range s.addresses {
+		if link, linkErr := h.nl.LinkByIndex(a.LinkIndex); linkErr == nil && !has(now, a) {
+			a.Flags |= unix.IFA_F_NODAD
+			err = errors.Join(err, h.nl.AddrAdd(link, &a))
+		}
+	}
+	return err
+}
+
+func (h *host) restoreRoutes(s *snapshot) error {
+	now, err := h.mainRoutes()
+	if err != nil {
+		return err
+	}
+	has := func(all []netlink.Route, r netlink.Route) bool {
+		return slices.ContainsFunc(all, func(o netlink.Route) bool { return o.String() == r.String() })
+	}
+	for _, r := range now {
+		if link, linkErr := h.nl.LinkByIndex(r.LinkIndex); linkErr == nil && !has(s.routes, r) && !podLink(link.Attrs().Name) {
+			if delErr := h.nl.RouteDel(&r); delErr != nil && !errors.Is(delErr, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("%s: remove route %s: %w", h.Name(), r, delErr))
+			}
+		}
+	}
+	for _, r := range s.routes {
+		if _, linkErr := h.nl.LinkByIndex(r.LinkIndex); linkErr == nil && !has(now, r) {
+			if addErr := h.nl.RouteReplace(&r); addErr != nil {
+				err = errors.Join(err, fmt.Errorf("%s: restore route %s: %w", h.Name(), r, addErr))
+			}
+		}
+	}
+	return err
+}
+
+func (h *host) restoreSysctls(s *snapshot) error {
+	now, err := h.allSysctls()
+	if err != nil {
+		return err
+	}
+	var changed []string
+	for path, value := range now {
+		if before, ok := s.sysctls[path]; ok && before != value {
+			changed = append(changed, path)
+		}
+	}
+	// conf/all is written through to each interface: those come after it.
+	slices.SortFunc(changed, func(a, b string) int {
+		first := func(p string) int {
+			if strings.Contains(p, "/all/") {
+				return 0
+			}
+			return 1
+		}
+		return first(a) - first(b)
+	})
+	return errors.Join(err, h.Do(func() error {
+		var errs []error
+		for _, path := range changed {
+			errs = append(errs, os.WriteFile(path, []byte(s.sysctls[path]), 0))
+		}
+		return errors.Join(errs...)
+	}))
+}
+
+func (h *host) restoreTables(ctx context.Context, s *snapshot) error {
+	var errs []error
+	for restore, rules := range s.iptables {
+		_, err := h.Run(ctx, "sh", "-c", `printf '%s\n' "$1" | "$2"`, "sh", emptied(rules), restore)
+		errs = append(errs, err)
+	}
+	tables, err := h.tables(ctx)
+	errs = append(errs, err)
+	for _, table := range tables {
+		if !slices.Contains(s.nftTables, table) {
+			_, err := h.Run(ctx, append([]string{"nft", "delete", "table"}, strings.Fields(table)...)...)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// emptied adds to saved rules the tables that a cell may have used and the snapshot does not have, without a rule.
+func emptied(rules string) string {
+	for table, chains := range map[string][]string{
+		"filter": {"INPUT", "FORWARD", "OUTPUT"},
+		"nat":    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
+		"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
+	} {
+		if strings.Contains("\n"+rules, "\n*"+table+"\n") {
+			continue
+		}
+		rules += "\n*" + table + "\n"
+		for _, c := range chains {
+			rules += ":" + c + " ACCEPT [0:0]\n"
+		}
+		rules += "COMMIT\n"
+	}
+	return rules
+}
