@@ -79,7 +79,8 @@ func (h *host) Run(ctx context.Context, argv ...string) (string, error) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	return stdout.String(), lab.ToolError(h.spec.Name, argv, cmd.Run(), stderr.String())
+	err := cmd.Run()
+	return stdout.String(), lab.ToolError(h.spec.Name, argv, err, stderr.String())
 }
 
 // setSysctl writes a sysctl of the host's network namespace; key is dotted.
