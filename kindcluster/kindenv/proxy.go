@@ -58,7 +58,15 @@ func (p *proxy) Start(ctx context.Context, o lab.ProxyOptions) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil {
-		return fmt.Errorf("%s: kube-proxy %s is running already", p.node.Name(), p.current.title)
+		switch exit, err := p.ended(ctx, p.current); {
+		case err != nil:
+			return err
+		case exit == nil:
+			return fmt.Errorf("%s: kube-proxy %s is running already", p.node.Name(), p.current.title)
+		}
+		if err := p.bury(ctx, p.current); err != nil {
+			return err
+		}
 	}
 	pod, err := p.create(ctx, o, "")
 	if err != nil {
@@ -262,9 +270,14 @@ func (p *proxy) end(ctx context.Context, sig syscall.Signal) error {
 			return err
 		}
 	}
+	return errors.Join(unexpected, p.bury(ctx, pod))
+}
+
+// bury keeps the log of the current pod, which has ended, and removes it.
+func (p *proxy) bury(ctx context.Context, pod *proxyPod) error {
 	p.past = append(p.past, p.logOf(ctx, pod))
 	p.current = nil
-	return errors.Join(unexpected, p.remove(ctx, pod))
+	return p.remove(ctx, pod)
 }
 
 func (p *proxy) remove(ctx context.Context, pod *proxyPod) error {
