@@ -190,8 +190,9 @@ func (o *Options) config() *v1alpha4.Cluster {
 			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
 		},
 		KubeadmConfigPatches: []string{
-			// Debian 12's systemd runs on cgroup v1 too, if the kubelet does.
-			"kind: KubeletConfiguration\nfailCgroupV1: false\n",
+			// Debian 12's systemd runs on cgroup v1 too, if the kubelet does. A kubelet brings a pod's ConfigMap up to date at its next
+			// sync of the pod: after seconds here, where it is a minute by default.
+			"kind: KubeletConfiguration\nfailCgroupV1: false\nsyncFrequency: 5s\n",
 			"kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n",
 		},
 	}
@@ -276,6 +277,14 @@ func (c *Cluster) controlPlane() string { return c.Name + "-control-plane" }
 // kubectl runs kubectl on the control plane.
 func (c *Cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.engine.Run(ctx, append([]string{"exec", c.controlPlane(), "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+// Administer runs kubectl, as the cluster's administrator, or kubeadm on the control plane. The error of one that failed is a
+// *lab.ExitError.
+func (c *Cluster) Administer(ctx context.Context, argv ...string) (string, error) {
+	args := append([]string{"exec", "--env", "KUBECONFIG=/etc/kubernetes/admin.conf", c.controlPlane()}, argv...)
+	stdout, stderr, err := c.engine.output(ctx, nil, args...)
+	return stdout, lab.ToolError("control plane", argv, err, stderr)
 }
 
 // Load gives an archive of images to every node.

@@ -57,19 +57,25 @@ func (e *Engine) Run(ctx context.Context, args ...string) (string, error) {
 }
 
 func (e *Engine) feed(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	stdout, stderr, err := e.output(ctx, stdin, args...)
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr))
+	}
+	return strings.TrimSpace(stdout), nil
+}
+
+func (e *Engine) output(ctx context.Context, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	if cmd.Env = os.Environ(); e.host != "" {
 		cmd.Env = append(cmd.Env, "DOCKER_HOST="+e.host)
 	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	err = cmd.Run()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	return out.String(), errs.String(), err
 }
 
 func socket(folder string) string { return filepath.Join(folder, "docker.sock") }

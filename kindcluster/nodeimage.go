@@ -2,6 +2,8 @@ package kindcluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +27,7 @@ const (
 
 // nodePackages are the Debian packages of a node.
 var nodePackages = strings.Fields(`systemd systemd-sysv dbus conntrack iptables nftables ipset ipvsadm iproute2 ethtool socat util-linux mount kmod hostname curl jq
-	procps containerd runc containernetworking-plugins libseccomp2 ca-certificates netbase iputils-ping tar gzip`)
+	procps containerd runc containernetworking-plugins libseccomp2 ca-certificates netbase iputils-ping tar gzip busybox-static`)
 
 // components are the commands of Kubernetes that a node runs itself, and those that it runs in pods.
 var (
@@ -41,14 +43,37 @@ type Images struct {
 	Progress func(line string)
 }
 
-// NodeImage is the tag of the node image for a Kubernetes version.
-func NodeImage(version string) string { return Prefix + "/node:v" + version }
+// DebugImage is the image that the nodes have for kubectl debug: the busybox of the suite.
+const DebugImage = "docker.io/library/busybox:1.35"
+
+// NodeImage is the tag of the node image for a Kubernetes version. It has the recipe's digest, so that an image of an older
+// recipe is not taken for this one's.
+func NodeImage(version string) (string, error) {
+	recipe, err := recipe(version)
+	return Prefix + "/node:v" + version + "-" + recipe, err
+}
+
+// recipe is a digest of what goes into a node image beside the packages' and modules' own content.
+func recipe(parts ...string) (string, error) {
+	kind, err := kindVersion()
+	if err != nil {
+		return "", err
+	}
+	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, DebugImage)...), nil
+}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:6])
+}
 
 // Node returns the node image for a Kubernetes version, building it if the engine does not have it: the root from Debian packages, the
 // commands from Go modules, the images of the control plane from the commands. It takes about ten minutes on two cores
 // the first time; each step's result is kept.
 func (b *Images) Node(ctx context.Context, version string) (tag string, err error) {
-	tag = NodeImage(version)
+	if tag, err = NodeImage(version); err != nil {
+		return "", err
+	}
 	if have, err := b.Engine.Run(ctx, "images", "-q", tag); err != nil {
 		return "", err
 	} else if have != "" {
@@ -60,8 +85,8 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		return "", err
 	}
-	bin := filepath.Join(b.Cache, "bin-"+version)
-	base := filepath.Join(b.Cache, suite+".tar")
+	bin := filepath.Join(b.Cache, "bin-"+version+"-"+digest(etcdVersion, pauseSource))
+	base := filepath.Join(b.Cache, suite+"-"+digest(nodePackages...)+".tar")
 	for _, s := range []struct {
 		what, result string
 		make         func(ctx context.Context, to string) error
@@ -228,7 +253,32 @@ func (b *Images) assemble(ctx context.Context, version, tag, base, bin string) e
 			return err
 		}
 	}
+	if err := b.debugArchive(root); err != nil {
+		return err
+	}
 	return b.importRoot(ctx, root, tag)
+}
+
+// debugArchive adds the image that kubectl debug runs: busybox, with the names of its applets that are of use there.
+func (b *Images) debugArchive(root string) error {
+	tree, err := os.MkdirTemp(b.Cache, ".debug-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tree)
+	bin := filepath.Join(tree, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(root, "bin/busybox"), filepath.Join(bin, "busybox")); err != nil {
+		return err
+	}
+	for _, applet := range []string{"sh", "chroot", "cat", "ls", "sleep", "wget"} {
+		if err := os.Symlink("busybox", filepath.Join(bin, applet)); err != nil {
+			return err
+		}
+	}
+	return writeArchive(filepath.Join(root, "kind/images/busybox.tar"), DebugImage, []string{"/bin/sh"}, layer{trees: []string{tree}})
 }
 
 // importRoot makes an image of a root folder. STOPSIGNAL, which docker import refuses, does not matter: kind kills its nodes.

@@ -219,12 +219,7 @@ const cniTemplate = `{
 
 const imagesUnit = "kplab-images"
 
-// firstBoot imports the images before the boot counts as done, which is what kind waits for.
-func (n *nodeRoot) firstBoot(context.Context) error {
-	if err := os.MkdirAll(n.path("kind/images"), 0o755); err != nil {
-		return err
-	}
-	return n.write("etc/systemd/system/"+imagesUnit+".service", `[Unit]
+const imagesService = `[Unit]
 Description=import the images of the control plane
 After=containerd.service
 Requires=containerd.service
@@ -238,7 +233,14 @@ ExecStart=/bin/sh -c 'for i in /kind/images/*.tar; do ctr -n k8s.io images impor
 
 [Install]
 WantedBy=multi-user.target
-`, 0o644)
+`
+
+// firstBoot imports the images before the boot counts as done, which is what kind waits for.
+func (n *nodeRoot) firstBoot(context.Context) error {
+	if err := os.MkdirAll(n.path("kind/images"), 0o755); err != nil {
+		return err
+	}
+	return n.write("etc/systemd/system/"+imagesUnit+".service", imagesService, 0o644)
 }
 
 func copyFile(from, to string) error {

@@ -63,8 +63,26 @@ type Env interface {
 	Serve(ctx context.Context, host, network string, port int) error
 	// Evidence collects the state of every node and the API server: file name -> content.
 	Evidence(ctx context.Context) map[string][]byte
+	// Cluster is the cluster that the env is, nil where it is none.
+	Cluster() Cluster
 	// Close removes everything the env made.
 	Close() error
+}
+
+// Cluster is an env with an API server, kubelets and a kube-proxy DaemonSet of its own, as kubeadm makes them. Its nodes' kube-proxies are
+// the script's until it hands them over.
+type Cluster interface {
+	// HandOver gives kube-proxy to the DaemonSet, with o's mode, version and fields in its ConfigMap and kube-proxy's own defaults for the rest. It
+	// returns when every node runs it and is synced. From then on the nodes' Proxy only observes.
+	HandOver(ctx context.Context, o ProxyOptions) error
+	// Configure edits config.conf in the ConfigMap kube-proxy, as kubectl edit would: dotted path -> value as YAML.
+	Configure(ctx context.Context, set map[string]string) error
+	// Mounted is config.conf as the kube-proxy container on a node finds it.
+	Mounted(ctx context.Context, node string) (string, error)
+	// Run runs kubectl, as the cluster's administrator, or kubeadm on the control plane. The error of one that failed is an *ExitError.
+	Run(ctx context.Context, argv ...string) (stdout string, err error)
+	// NodeName is what n1, n2, ... are called in the API.
+	NodeName(node string) string
 }
 
 // ProxyOptions says how to start kube-proxy on a node.

@@ -9,6 +9,7 @@ const (
 	EventReady    EventType = "ready"      // the machine is up: Machine
 	EventStart    EventType = "cell-start" // Cell begins
 	EventCheck    EventType = "check"      // Cell recorded Check
+	EventGap      EventType = "gap"        // Cell recorded Gap
 	EventStep     EventType = "step"       // Cell logs a script line or its outcome: Message
 	EventEvidence EventType = "evidence"   // Cell leaves a file: Path, Data
 	EventEnd      EventType = "cell-end"   // Cell came to Result
@@ -23,6 +24,7 @@ type Event struct {
 	Cell    string    `json:"cell,omitempty"`
 	Machine *Machine  `json:"machine,omitempty"`
 	Check   *Check    `json:"check,omitempty"`
+	Gap     *Gap      `json:"gap,omitempty"`
 	Result  *Result   `json:"result,omitempty"`
 	Path    string    `json:"path,omitempty"` // of evidence, relative to the cell's folder
 	Data    []byte    `json:"data,omitempty"`

@@ -23,6 +23,24 @@ type Check struct {
 	Contradicts string `json:"contradicts,omitempty"`
 }
 
+// BeforeAnyChange is what a Gap is During at the first look, which shows that the traffic flows.
+const BeforeAnyChange = "before any change"
+
+// Gap is what steady traffic met while something changed: new connections at a fixed rate.
+type Gap struct {
+	Step     string         `json:"step"`    // file:line that looked
+	During   string         `json:"during"`  // what changed, in the script's words
+	Traffic  string         `json:"traffic"` // "ext n1:nodeport/web"
+	Attempts int            `json:"attempts"`
+	Failed   int            `json:"failed"`
+	Outcomes map[string]int `json:"outcomes"` // "reachable": 980, "timeout": 20
+	// Ms is the time from the start of the first attempt that failed to the start of the first that succeeded after the last failure.
+	// It is known to IntervalMs. Open is set where none had succeeded when the script looked.
+	Ms         float64 `json:"ms"`
+	Open       bool    `json:"open,omitempty"`
+	IntervalMs float64 `json:"intervalMs"` // between the starts of two attempts
+}
+
 // Result is what one cell came to: an element of run.json's "cells".
 type Result struct {
 	Cell
@@ -30,6 +48,7 @@ type Result struct {
 	Reason     string   `json:"reason,omitempty"` // for skip and error; for fail the first deviation
 	DurationMs int64    `json:"durationMs"`
 	Checks     []Check  `json:"checks"`
+	Gaps       []Gap    `json:"gaps,omitempty"`
 	Evidence   []string `json:"evidence"` // paths relative to the run's folder
 	Repro      string   `json:"repro"`
 	// Sabotage is set where the env was broken on purpose and the script ran to an end of its own: a verdict without it, as

@@ -149,6 +149,9 @@ func (e *env) Host(name string) (lab.Host, error) {
 	return nil, fmt.Errorf("unknown host %q%s", name, lab.Suggest(name, e.Hosts()))
 }
 
+// Cluster implements lab.Env: there is none.
+func (e *env) Cluster() lab.Cluster { return nil }
+
 // Hosts implements lab.Env.
 func (e *env) Hosts() []string { return slices.Clone(e.network.order) }
 

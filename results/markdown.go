@@ -77,6 +77,7 @@ func (m *markdown) grid() {
 func (m *markdown) differences() {
 	m.section("What differs between the modes", caveat(m.matrix.Columns), Differences(m.run))
 	m.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(m.run))
+	m.section(gapsTitle, gapsCaveat, Gaps(m.run))
 }
 
 // section is a table of differences under a title, with a caveat that may be "".

@@ -53,6 +53,7 @@ type slot struct {
 	cell     lab.Cell
 	begun    time.Time
 	checks   []lab.Check
+	gaps     []lab.Gap
 	evidence []string
 	result   *lab.Result
 }
@@ -120,10 +121,14 @@ func (r *recorder) apply(rec record) {
 	switch rec.Type {
 	case lab.EventStart:
 		// A cell that starts again, after its machine was replaced, starts from nothing.
-		s.begun, s.checks, s.evidence, s.result = rec.At, nil, nil, nil
+		s.begun, s.checks, s.gaps, s.evidence, s.result = rec.At, nil, nil, nil, nil
 	case lab.EventCheck:
 		if rec.Check != nil {
 			s.checks = append(s.checks, *rec.Check)
+		}
+	case lab.EventGap:
+		if rec.Gap != nil {
+			s.gaps = append(s.gaps, *rec.Gap)
 		}
 	case lab.EventEvidence:
 		s.evidence = appendNew(s.evidence, rec.Stored)
@@ -165,6 +170,9 @@ func (r *recorder) result(s *slot, rec record) *lab.Result {
 		result.Checks = s.checks
 	}
 	result.Checks = orEmpty(result.Checks)
+	if len(result.Gaps) == 0 {
+		result.Gaps = s.gaps
+	}
 	result.Evidence = nil // set when the run is taken: evidence may follow the end
 	if result.DurationMs == 0 && !s.begun.IsZero() {
 		result.DurationMs = rec.At.Sub(s.begun).Milliseconds()

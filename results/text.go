@@ -188,6 +188,7 @@ const (
 func (t *text) differences() {
 	t.section("What differs between the modes", caveat(t.matrix.Columns), Differences(t.run))
 	t.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(t.run))
+	t.section(gapsTitle, gapsCaveat, Gaps(t.run))
 }
 
 // section lists differences under a title, with a caveat that may be "".

@@ -70,7 +70,7 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 		return fmt.Errorf("the nodes of image %s have no pause image, which the pods run", image)
 	}
 	options := kindenv.Options{
-		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image,
+		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image, Administer: cluster.Administer,
 		KindDefaults: r.defaults, Progress: r.say,
 	}
 	for _, w := range cluster.Workers {

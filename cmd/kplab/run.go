@@ -121,6 +121,9 @@ func ready(c *cobra.Command, m plan.Matrix, f *cellFlags) (*laboratory, []lab.Cl
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
+	if err := m.Suits(scripts); err != nil {
+		return nil, nil, usageError{err}
+	}
 	claims, err := scenarios.Claims()
 	if err != nil {
 		return nil, nil, err

@@ -325,7 +325,7 @@ func (e *env) Close() error {
 	for i, n := range e.nodes {
 		wg.Go(func() {
 			var exit *lab.ProxyExit
-			if err := n.proxy.Kill(ctx); err != nil && !errors.As(err, &exit) {
+			if err := n.proxy.Kill(ctx); err != nil && !errors.As(err, &exit) && !errors.Is(err, errHandedOver) {
 				errs[i] = err
 			}
 		})

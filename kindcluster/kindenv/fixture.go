@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +55,8 @@ type Options struct {
 	Outside func(ctx context.Context, name string, addresses []netip.Addr) (pid int, err error)
 	// ProxyImage returns the image of a kube-proxy version, which the nodes have when it returns.
 	ProxyImage func(ctx context.Context, version string) (image string, err error)
+	// Administer runs kubectl, as the cluster's administrator, or kubeadm on the control plane.
+	Administer func(ctx context.Context, argv ...string) (stdout string, err error)
 	// PauseImage is what the pods run: an image that does nothing.
 	PauseImage string
 	// KindDefaults keeps what kind sets of its own accord in kube-proxy's configuration (tcpBeLiberal in nftables mode).
@@ -73,10 +75,11 @@ type Fixture struct {
 	nodeNames map[string]string // n1 -> the node's name in the API
 	hub       *host
 
-	proxyTemplate *corev1.PodSpec // of the cluster's DaemonSet
-	kubeconfig    string          // of kube-proxy
-	clusterCIDR   string
-	serial        atomic.Int32
+	daemonSet   *appsv1.DaemonSet // kube-proxy, as the cluster's maker left it
+	configMap   *corev1.ConfigMap // of the same
+	handedOver  bool              // kube-proxy on every node is the DaemonSet's
+	clusterCIDR string
+	serial      atomic.Int32
 }
 
 // Prepare makes the fixture: it takes the DaemonSet's kube-proxies off two workers, starts two pods on each and two machines
@@ -142,12 +145,12 @@ func (f *Fixture) takeOverProxies(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("DaemonSet kube-proxy: %w", err)
 	}
-	f.proxyTemplate = &ds.Spec.Template.Spec
+	f.daemonSet = ds
 	cm, err := f.client.CoreV1().ConfigMaps(proxyNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("ConfigMap kube-proxy: %w", err)
 	}
-	f.kubeconfig = cm.Data["kubeconfig.conf"]
+	f.configMap = cm
 	var config v1alpha1.KubeProxyConfiguration
 	if err := yaml.Unmarshal([]byte(cm.Data["config.conf"]), &config); err != nil {
 		return fmt.Errorf("ConfigMap kube-proxy, config.conf: %w", err)
@@ -173,25 +176,11 @@ func (f *Fixture) takeOverProxies(ctx context.Context) error {
 		f.topology.ServiceCIDR = append(f.topology.ServiceCIDR, p)
 	}
 
-	for _, node := range f.nodeNames {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"scripted"}}}`, scriptedLabel)
-		if _, err := f.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("label node %s: %w", node, err)
-		}
-	}
 	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":%q,"operator":"DoesNotExist"}]}]}}}}}}}`, scriptedLabel)
-	if _, err := sets.Patch(ctx, "kube-proxy", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if f.daemonSet, err = sets.Patch(ctx, "kube-proxy", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("DaemonSet kube-proxy: %w", err)
 	}
-	return f.poll(ctx, "kube-proxies of the DaemonSet on the workers", func() (bool, error) {
-		pods, err := f.client.CoreV1().Pods(proxyNamespace).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
-		if err != nil {
-			return false, err
-		}
-		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
-			return p.Spec.NodeName == f.nodeNames["n1"] || p.Spec.NodeName == f.nodeNames["n2"]
-		}), nil
-	})
+	return f.keepDaemonSetAway(ctx)
 }
 
 // nameNodes puts the nodes' names into the workers' /etc/hosts. kind's nodes ask the engine's name server, at 127.0.0.11 by way of their

@@ -57,6 +57,9 @@ func (p *proxy) pods() podClient { return p.f.client.CoreV1().Pods(proxyNamespac
 func (p *proxy) Start(ctx context.Context, o lab.ProxyOptions) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.handedOver {
+		return errHandedOver
+	}
 	if p.current != nil {
 		switch exit, err := p.ended(ctx, p.current); {
 		case err != nil:
@@ -107,12 +110,12 @@ func (p *proxy) create(ctx context.Context, o lab.ProxyOptions, verb string) (*p
 	}
 	_, err = p.f.client.CoreV1().ConfigMaps(proxyNamespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.name, Labels: cellLabel},
-		Data:       map[string]string{"config.conf": string(config), "kubeconfig.conf": p.f.kubeconfig},
+		Data:       map[string]string{"config.conf": string(config), "kubeconfig.conf": p.f.configMap.Data["kubeconfig.conf"]},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ConfigMap of %s: %w", pod.name, err)
 	}
-	spec := p.f.proxyTemplate.DeepCopy()
+	spec := p.f.daemonSet.Spec.Template.Spec.DeepCopy()
 	spec.NodeName, spec.NodeSelector, spec.Affinity = p.f.nodeNames[p.node.Name()], nil, nil
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	for i := range spec.Volumes {
@@ -219,6 +222,9 @@ func (p *proxy) alive(ctx context.Context, pod *proxyPod) error {
 func (p *proxy) WaitSynced(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.handedOver {
+		return p.f.waitManaged(ctx, p.node, p.scale)
+	}
 	if p.current == nil {
 		return fmt.Errorf("%s: kube-proxy is not running", p.node.Name())
 	}
@@ -248,6 +254,9 @@ func (p *proxy) Kill(ctx context.Context) error { return p.end(ctx, syscall.SIGK
 func (p *proxy) end(ctx context.Context, sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.handedOver {
+		return errHandedOver
+	}
 	pod := p.current
 	if pod == nil {
 		return nil
@@ -333,6 +342,9 @@ func (h *host) processes(name string) (pids []int, err error) {
 func (p *proxy) Cleanup(ctx context.Context, o lab.ProxyOptions) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.handedOver {
+		return "", errHandedOver
+	}
 	pod, err := p.create(ctx, o, "--cleanup")
 	if err != nil {
 		return "", err
@@ -359,6 +371,10 @@ func (p *proxy) Cleanup(ctx context.Context, o lab.ProxyOptions) (string, error)
 func (p *proxy) Running() (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.handedOver {
+		pids, err := p.node.processes("kube-proxy") // whether it should run is for the script to say
+		return len(pids) > 0, err
+	}
 	if p.current == nil {
 		return false, nil
 	}
@@ -431,9 +447,12 @@ func (p *proxy) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	logs := p.past
+	ctx, cancel := context.WithTimeout(context.Background(), p.scale.Of(termGrace))
+	defer cancel()
+	if p.f.handedOver {
+		logs = append(logs[:len(logs):len(logs)], p.f.managedLogs(ctx, p.node))
+	}
 	if p.current != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), p.scale.Of(termGrace))
-		defer cancel()
 		logs = append(logs[:len(logs):len(logs)], p.logOf(ctx, p.current))
 	}
 	return strings.Join(logs, "")

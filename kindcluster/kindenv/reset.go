@@ -48,6 +48,9 @@ exit 0
 
 // reset removes what cells left in the cluster and on its hosts.
 func (f *Fixture) reset(ctx context.Context) error {
+	if err := f.takeBack(ctx); err != nil {
+		return err
+	}
 	if err := f.removeObjects(ctx); err != nil {
 		return err
 	}

@@ -112,6 +112,10 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 			say(lab.Event{Type: lab.EventCheck, Check: &k})
 			broken.check(k)
 		},
+		Gap: func(g lab.Gap) {
+			result.Gaps = append(result.Gaps, g)
+			say(lab.Event{Type: lab.EventGap, Gap: &g})
+		},
 		Log: func(line string) {
 			line = fmt.Sprintf("%6.2fs  %s", time.Since(start).Seconds(), line)
 			transcript = append(append(transcript, line...), '\n')

@@ -81,6 +81,20 @@ func (c Config) YAML() ([]byte, error) {
 	return yaml.Marshal(tree)
 }
 
+// Edit changes fields of a KubeProxyConfiguration that somebody else has written, as in [Config.Set], and leaves the others.
+func Edit(config []byte, fields map[string]string) ([]byte, error) {
+	var tree map[string]any
+	if err := yaml.Unmarshal(config, &tree); err != nil {
+		return nil, fmt.Errorf("KubeProxyConfiguration: %w", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		if err := set(tree, path, fields[path]); err != nil {
+			return nil, err
+		}
+	}
+	return yaml.Marshal(tree)
+}
+
 // metricsAddress is where kube-proxy of this configuration can be asked for its metrics from its node.
 func metricsAddress(tree map[string]any) string {
 	address, _ := tree["metricsBindAddress"].(string)

@@ -37,7 +37,26 @@ func (g Group) Name() string {
 	return name
 }
 
-// Make multiplies the matrix out. host is what the host kernel can do; it is looked at only where Auto is asked for. The
+// Suits is an error if a scenario that the matrix asks for by name has nothing to show on any of its substrates.
+func (m Matrix) Suits(scripts []*script.Script) error {
+	if len(m.Scenarios) == 0 {
+		return nil
+	}
+	for _, s := range scripts {
+		var unmet []string
+		for _, substrate := range m.Substrates {
+			if why := s.SubstrateUnmet(substrate); why != "" {
+				unmet = append(unmet, why)
+			}
+		}
+		if len(unmet) == len(m.Substrates) {
+			return fmt.Errorf("scenario %s %s (--substrate)", s.Name, unmet[0])
+		}
+	}
+	return nil
+}
+
+// Make multiplies the matrix out. A scenario has no cells on a substrate on which it has nothing to show. host is what the host kernel can do; it is looked at only where Auto is asked for. The
 // order is by group (the host first), then scenario, mode and version, so that a run's columns fill from left to right. Cells
 // that are repeated run all once before any runs again.
 func Make(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
@@ -69,6 +88,9 @@ func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 		for _, userland := range m.Userlands {
 			for _, kernel := range m.Kernels {
 				for _, s := range scripts {
+					if s.SubstrateUnmet(substrate) != "" {
+						continue
+					}
 					for _, mode := range m.Modes {
 						for _, version := range m.KubeProxies {
 							c := lab.Cell{

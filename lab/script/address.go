@@ -12,9 +12,12 @@ import (
 // standardHosts are the hosts of every env (see package netns), known before there is one.
 var standardHosts = []string{"n1", "n2", "s1", "s2", "c1", "c2", "ext", "other"}
 
+// standardNodes are those of them that run kube-proxy.
+var standardNodes = []string{"n1", "n2"}
+
 // addressHelp says how a script or a manifest writes an address of the env.
 const addressHelp = "${HOST} stands for a host's primary IPv4 address, ${HOST.ADDRESS} for another one (" +
-	"secondary, floating, mgmt), ${HOST/6} and ${HOST.ADDRESS/6} for the IPv6 ones"
+	"secondary, floating, mgmt), ${HOST/6} and ${HOST.ADDRESS/6} for the IPv6 ones, ${NODE.name} for a node's name in the API"
 
 // addressVariables lists name -> address of all hosts. Without an env the addresses are of the documentation ranges.
 func (s *session) addressVariables() (map[string]string, error) {
@@ -36,7 +39,16 @@ func (s *session) addressVariables() (map[string]string, error) {
 				add(host, address, lab.IPv6, "2001:db8::1")
 			}
 		}
+		for _, node := range standardNodes {
+			vars[node+".name"] = node
+		}
 		return vars, nil
+	}
+	for _, n := range s.Env.Nodes() {
+		vars[n.Name()+".name"] = n.Name()
+		if c := s.Env.Cluster(); c != nil {
+			vars[n.Name()+".name"] = c.NodeName(n.Name())
+		}
 	}
 	for _, name := range s.Env.Hosts() {
 		host, err := s.Env.Host(name)
@@ -54,11 +66,17 @@ func (s *session) addressVariables() (map[string]string, error) {
 	return vars, nil
 }
 
-// setAddresses makes the addresses variables of the script.
-func (s *session) setAddresses() error {
+// modeVariable is the cell's mode.
+const modeVariable = "mode"
+
+// setVariables makes the addresses, and the cell's mode, variables of the script.
+func (s *session) setVariables() error {
 	vars, err := s.addressVariables()
 	if err != nil {
 		return err
+	}
+	if vars[modeVariable] = string(s.Cell.Mode); s.dry {
+		vars[modeVariable] = string(lab.NFTables)
 	}
 	for name, value := range vars {
 		if err := s.state.Setenv(name, value); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // awaitable are the commands that only look and may be repeated.
-var awaitable = []string{"conntrack", "count", "exec", "http", "ipvs-connections", "link", "log", "metric", "probe", "sysctl"}
+var awaitable = []string{"conntrack", "count", "exec", "http", "ipvs-connections", "link", "log", "metric", "mounted", "probe", "proxy-mode", "sysctl"}
 
 const (
 	// awaitDeadline bounds the wait on the reference machine: longer than kube-proxy takes to try again after a failed sync.

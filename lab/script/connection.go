@@ -108,7 +108,7 @@ func (s *session) connectionCommands() map[string]command {
 		},
 		"close": {
 			args:    "NAME",
-			summary: "close a kept connection, all of a spread, or a UDP flow",
+			summary: "close a kept connection, all of a spread, a UDP flow, or a series of connections",
 			parse: func(args []string) (action, error) {
 				if len(args) != 1 {
 					return nil, errors.New("expected one name")
@@ -116,6 +116,10 @@ func (s *session) connectionCommands() map[string]command {
 				return func(context.Context) error {
 					if f := s.flows[args[0]]; f != nil {
 						delete(s.flows, args[0])
+						return f.Close()
+					}
+					if f := s.series[args[0]]; f != nil {
+						delete(s.series, args[0])
 						return f.Close()
 					}
 					h := s.held[args[0]]

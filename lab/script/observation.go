@@ -32,6 +32,7 @@ var outcomes = []string{
 	"answered", "silent", // arp
 	"sent",              // inject
 	"running", "exited", // kube-proxy
+	"uninterrupted", "interrupted", "down", // dialled
 	"present", "absent", // link, metric
 	"healthz-first", "service-first", // readiness
 }

@@ -35,6 +35,20 @@ func (s *Script) KernelUnmet(c lab.Cell, m lab.Machine) string {
 	return ""
 }
 
+// SubstrateUnmet says why the scenario has nothing to show on a substrate: a `requires` line about substrate:. It is "" where it has.
+func (s *Script) SubstrateUnmet(substrate string) string {
+	sess := &session{script: s, Setting: Setting{Cell: lab.Cell{Substrate: substrate}}}
+	for _, r := range s.Requirements {
+		if len(r.Conditions) > 0 || !strings.Contains(r.Needs, "substrate:") {
+			continue
+		}
+		if holds, err := sess.all([]string{r.Needs}); err == nil && !holds {
+			return fmt.Sprintf("needs %s: %s", r.Needs, r.Reason)
+		}
+	}
+	return ""
+}
+
 // all evaluates conditions as they are written before a command, without brackets.
 func (s *session) all(conditions []string) (bool, error) {
 	known := s.conditions()

@@ -129,7 +129,7 @@ func (s *Script) lint() (errs []error) {
 		return []error{err}
 	}
 	sess.state = state
-	if err := sess.setAddresses(); err != nil {
+	if err := sess.setVariables(); err != nil {
 		return []error{err}
 	}
 	for i, line := range s.comment {

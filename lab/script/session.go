@@ -21,6 +21,7 @@ type Setting struct {
 	Cell    lab.Cell
 	Machine lab.Machine
 	Check   func(lab.Check) // takes each check as it is made
+	Gap     func(lab.Gap)   // takes what steady traffic met
 	Log     func(string)    // takes the transcript, line by line
 }
 
@@ -37,6 +38,7 @@ type session struct {
 	checks []lab.Check
 	held   map[string]*heldConn
 	flows  map[string]*probe.Flow
+	series map[string]*series
 	quiet  bool // what is observed is not for the transcript
 	state  *script.State
 }
@@ -51,15 +53,16 @@ func (e *stopError) Error() string { return e.reason }
 
 // Run executes the script and returns its verdict and, unless it passed, the reason.
 func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
-	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}, flows: map[string]*probe.Flow{}}
+	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}, flows: map[string]*probe.Flow{}, series: map[string]*series{}}
 	defer sess.closeHeld()
 	defer sess.closeFlows()
+	defer sess.closeSeries()
 	state, err := script.NewState(ctx, "/", []string{})
 	if err != nil {
 		return lab.Error, err.Error()
 	}
 	sess.state = state
-	if err := sess.setAddresses(); err != nil {
+	if err := sess.setVariables(); err != nil {
 		return lab.Error, err.Error()
 	}
 	lines := &lineReader{lines: s.comment, at: &sess.at, log: set.Log}

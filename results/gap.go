@@ -1,0 +1,55 @@
+package results
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kplab/lab"
+)
+
+const (
+	gapsTitle  = "What steady traffic met while something changed"
+	gapsCaveat = "New connections at a fixed rate. The gap is from the start of the first that failed to the start of the first that succeeded after the last failure."
+)
+
+// Gaps returns what steady traffic met in each cell, by scenario, change and traffic, side by side as [Differences] are. Looks at
+// traffic before any change are left out.
+func Gaps(run *Run) (rows []Difference) {
+	for _, cell := range run.Cells {
+		column := columnOf(cell.Cell)
+		for _, g := range cell.Gaps {
+			if g.During == lab.BeforeAnyChange {
+				continue
+			}
+			what := g.During + ": " + g.Traffic
+			i := slices.IndexFunc(rows, func(d Difference) bool { return d.Scenario == cell.Scenario && d.What == what })
+			if i < 0 {
+				i = len(rows)
+				rows = append(rows, Difference{Scenario: cell.Scenario, What: what})
+			}
+			rows[i].Steps = appendNew(rows[i].Steps, g.Step)
+			rows[i].Outcomes = append(rows[i].Outcomes, Outcome{Column: column, Observed: gapText(g), OK: true})
+		}
+	}
+	return rows
+}
+
+// gapText is "none of 312", "240 ms, 12 of 300 (12 timeout)", "down for 900 ms, 40 of 40 (40 refused)".
+func gapText(g lab.Gap) string {
+	if g.Failed == 0 {
+		return fmt.Sprintf("none of %d", g.Attempts)
+	}
+	var failures []string
+	for _, kind := range slices.Sorted(maps.Keys(g.Outcomes)) {
+		if kind != "reachable" {
+			failures = append(failures, fmt.Sprintf("%d %s", g.Outcomes[kind], kind))
+		}
+	}
+	text := fmt.Sprintf("%.0f ms, %d of %d (%s)", g.Ms, g.Failed, g.Attempts, strings.Join(failures, ", "))
+	if g.Open {
+		text = "down for " + text
+	}
+	return text
+}
