@@ -60,6 +60,9 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := o.Engine.Use(); err != nil {
 		return nil, err
 	}
+	if err := o.Engine.roomForCluster(ctx); err != nil {
+		return nil, err
+	}
 	if err := o.makeNetwork(ctx); err != nil {
 		return nil, err
 	}
@@ -99,7 +102,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		<-created
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the cluster %s: %w", c.Name, err)
+		return nil, fmt.Errorf("create the cluster %s: %w%s", c.Name, err, o.Engine.capabilityHint())
 	}
 	if c.Kubeconfig, err = os.ReadFile(kubeconfig); err != nil {
 		return nil, err

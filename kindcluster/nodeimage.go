@@ -85,6 +85,9 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		return "", err
 	}
+	if err := room(b.Cache, buildRoom, "building a node image"); err != nil {
+		return "", err
+	}
 	bin := filepath.Join(b.Cache, "bin-"+version+"-"+digest(etcdVersion, pauseSource))
 	base := filepath.Join(b.Cache, suite+"-"+digest(nodePackages...)+".tar")
 	for _, s := range []struct {
