@@ -215,10 +215,13 @@ func collapse(all []Difference) []Difference {
 // compareStep orders "a.txtar:9" before "a.txtar:12".
 func compareStep(a, b string) int { return compareNatural(a, b) }
 
-// where is "nodeport.txtar:12,14".
+// where is "nodeport.txtar:12,14", or for an instance of a scenario with parameters "mode-switch.ipvs.restart: mode-switch.txtar:12".
 func (d Difference) where() string {
 	file := ""
 	var b strings.Builder
+	if strings.Contains(d.Scenario, ".") {
+		b.WriteString(d.Scenario + ": ")
+	}
 	for i, s := range d.Steps {
 		colon := strings.LastIndex(s, ":")
 		switch {

@@ -33,13 +33,14 @@ func All() ([]*script.Script, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := script.Parse(e.Name(), string(text))
-		all, errs = append(all, s), append(errs, err)
+		instances, err := script.Instances(e.Name(), string(text))
+		all, errs = append(all, instances...), append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }
 
-// Select returns the scenarios of those names, in the order asked; none means all. A name that ends in .txtar is read as a file.
+// Select returns the scenarios of those names, in the order asked; none means all. A name that ends in .txtar is read as a file. The name of
+// a scenario with parameters stands for all its instances.
 func Select(names []string) ([]*script.Script, error) {
 	all, err := All()
 	if err != nil || len(names) == 0 {
@@ -48,26 +49,29 @@ func Select(names []string) ([]*script.Script, error) {
 	var chosen []*script.Script
 	var errs []error
 	for _, name := range names {
-		s, err := find(all, name)
-		chosen, errs = append(chosen, s), append(errs, err)
+		found, err := find(all, name)
+		chosen, errs = append(chosen, found...), append(errs, err)
 	}
 	return chosen, errors.Join(errs...)
 }
 
-func find(all []*script.Script, name string) (*script.Script, error) {
+func find(all []*script.Script, name string) (found []*script.Script, err error) {
 	if strings.HasSuffix(name, ".txtar") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		return script.Parse(name, string(text))
+		return script.Instances(name, string(text))
 	}
 	var known []string
 	for _, s := range all {
-		if s.Name == name {
-			return s, nil
+		if s.Name == name || strings.HasPrefix(s.Name, name+".") {
+			found = append(found, s)
 		}
 		known = append(known, s.Name)
+	}
+	if len(found) > 0 {
+		return found, nil
 	}
 	return nil, fmt.Errorf("unknown scenario %q%s", name, lab.Suggest(name, known))
 }

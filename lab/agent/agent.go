@@ -35,11 +35,15 @@ const closeDeadline = 20 * time.Second
 func (a *Agent) Run(ctx context.Context, job lab.Job, machine lab.Machine, emit func(lab.Event)) error {
 	scripts := map[string]*script.Script{}
 	for name, src := range job.Scenarios {
-		s, err := script.Parse(src.File, src.Text)
+		instances, err := script.Instances(src.File, src.Text)
 		if err != nil {
 			return err
 		}
-		scripts[name] = s
+		for _, s := range instances {
+			if s.Name == name {
+				scripts[name] = s
+			}
+		}
 	}
 	cells := make(chan lab.Cell)
 	var workers sync.WaitGroup

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,14 +70,19 @@ func (s *session) addressVariables() (map[string]string, error) {
 // modeVariable is the cell's mode.
 const modeVariable = "mode"
 
-// setVariables makes the addresses, and the cell's mode, variables of the script.
+// setVariables makes the addresses, the cell's mode and the parameters variables of the script.
 func (s *session) setVariables() error {
 	vars, err := s.addressVariables()
 	if err != nil {
 		return err
 	}
-	if vars[modeVariable] = string(s.Cell.Mode); s.dry {
+	vars[modeVariable] = string(s.Cell.Mode)
+	maps.Copy(vars, s.script.values)
+	if s.dry {
 		vars[modeVariable] = string(lab.NFTables)
+		for _, p := range s.script.Parameters {
+			vars[p.Name] = p.Values[0]
+		}
 	}
 	for name, value := range vars {
 		if err := s.state.Setenv(name, value); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // conditions are what may guard a line. Each evaluates against the cell's setting.
 func (s *session) conditions() map[string]script.Cond {
-	return map[string]script.Cond{
+	all := map[string]script.Cond{
 		"mode": s.oneOf("the cell's proxy mode", []string{"ipvs", "iptables", "nftables"},
 			func() string { return string(s.Cell.Mode) }),
 		"substrate": s.oneOf("what the env is made of", []string{"netns", "kind"},
@@ -42,6 +42,12 @@ func (s *session) conditions() map[string]script.Cond {
 			return has, nil
 		}},
 	}
+	if s.script != nil {
+		for _, p := range s.script.Parameters {
+			all[p.Name] = s.oneOf("the value of the parameter", p.Values, func() string { return s.script.values[p.Name] })
+		}
+	}
+	return all
 }
 
 // condition is a prefix condition: [name:suffix].

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -58,6 +59,20 @@ func (s *session) directives() map[string]command {
 					}
 					return nil
 				}, nil
+			},
+		},
+		"parameter": {
+			args:    "NAME VALUE...",
+			summary: "make the scenario one for each value, whose name ends in it",
+			detail:  []string{"Lines see the value as ${NAME} and as the condition [NAME:VALUE]. Names and values are lower-case words. Several parameters are multiplied out."},
+			parse: func(args []string) (action, error) {
+				if len(args) < 2 || len(s.conds) > 0 || !parameterLine.MatchString("parameter "+strings.Join(args, " ")) {
+					return nil, errors.New("expected a name and values in lower-case words, unquoted and without a condition before")
+				}
+				if known := (&session{dry: s.dry}).conditions(); known[args[0]] != nil {
+					return nil, fmt.Errorf("%q is a condition already", args[0])
+				}
+				return func(context.Context) error { return nil }, nil
 			},
 		},
 		"floor": {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,11 +30,19 @@ type Script struct {
 	Claims       []lab.Claim   // those it bears on, in order; Source and Text are empty for ids of the catalogue
 	Requirements []Requirement // what its cells need
 	FloorOff     bool          // its cells also run below their mode's floor
+	Parameters   []Parameter   // what its instances differ in
 	Steps        []Step        // every command, in order
 
 	comment []string          // the script's lines
 	files   map[string][]byte // manifests by name
 	lines   map[string]int    // the line on which each manifest begins
+	values  map[string]string // of its parameters, in an instance
+}
+
+// Parameter is a `parameter` line: the scenario is one for each value.
+type Parameter struct {
+	Name   string
+	Values []string
 }
 
 // Requirement is a `requires` line: the scenario's cells are skipped where the condition does not hold.
@@ -80,9 +89,47 @@ func Parse(file, text string) (*Script, error) {
 	if s.Summary == "" {
 		errs = append(errs, fmt.Errorf("%s:1: expected a comment, # and a sentence that says what the scenario shows", file))
 	}
+	s.readParameters()
 	errs = append(errs, s.indexFiles(archive)...)
 	errs = append(errs, s.lint()...)
 	return s, errors.Join(errs...)
+}
+
+// Instances reads a scenario as [Parse] does and returns it once for each combination of its parameters' values: mode-switch.ipvs.restart,
+// ... It is itself the only one if it has no parameters.
+func Instances(file, text string) ([]*Script, error) {
+	s, err := Parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	all := []*Script{s}
+	for _, p := range s.Parameters {
+		var more []*Script
+		for _, i := range all {
+			for _, v := range p.Values {
+				instance := *i
+				instance.Name += "." + v
+				if instance.values = maps.Clone(i.values); instance.values == nil {
+					instance.values = map[string]string{}
+				}
+				instance.values[p.Name] = v
+				more = append(more, &instance)
+			}
+		}
+		all = more
+	}
+	return all, nil
+}
+
+// parameterLine is read before the other lines, whose conditions and variables may be about parameters.
+var parameterLine = regexp.MustCompile(`^parameter\s+([a-z][a-z0-9-]*)((?:\s+[a-z0-9-]+)+)\s*$`)
+
+func (s *Script) readParameters() {
+	for _, line := range s.comment {
+		if m := parameterLine.FindStringSubmatch(line); m != nil {
+			s.Parameters = append(s.Parameters, Parameter{m[1], strings.Fields(m[2])})
+		}
+	}
 }
 
 // indexFiles keeps the manifests with the line each begins on, and decodes them once.
