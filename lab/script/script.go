@@ -239,7 +239,7 @@ func (s *Script) addClaim(c lab.Claim) {
 func (s *Script) KubeProxies() (versions []string) {
 	for _, step := range s.Steps {
 		for _, a := range step.Args {
-			if v, ok := strings.CutPrefix(a, "version="); ok && step.Command == "kube-proxy" && !slices.Contains(versions, v) {
+			if v, ok := strings.CutPrefix(a, "version="); ok && (step.Command == "kube-proxy" || step.Command == "daemonset") && !slices.Contains(versions, v) {
 				versions = append(versions, v)
 			}
 		}
