@@ -164,6 +164,27 @@ func TestHostKernel(t *testing.T) {
 	assert.Contains(t, again.stderr, "already holds a run")
 }
 
+// TestGaps switches modes under traffic, and finds in run.json what the traffic met.
+func TestGaps(t *testing.T) {
+	needKubeProxy(t)
+	run := passing(t, "run", "mode-switch.iptables.restart", "--mode", "iptables,nftables", "--kernel", "host", "--out", filepath.Join(t.TempDir(), "out"))
+	require.Len(t, run.Cells, 2)
+	for _, c := range run.Cells {
+		var switched []lab.Gap
+		for _, g := range c.Gaps {
+			if g.During == "the switch" {
+				switched = append(switched, g)
+			}
+		}
+		require.Len(t, switched, 2, "from outside and from a pod")
+		for _, g := range switched {
+			assert.Positive(t, g.Attempts)
+			assert.False(t, g.Open)
+			assert.Equal(t, c.Mode == lab.NFTables, g.Failed > 0, "%s, %s: %+v", c.Mode, g.Traffic, g)
+		}
+	}
+}
+
 // TestVM boots a Debian kernel and runs the cells that only it can run.
 func TestVM(t *testing.T) {
 	if os.Getenv("KPLAB_TEST_VM") == "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/nftables"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,9 +37,6 @@ for save in iptables-save ip6tables-save; do
 	restore=${save%-save}-restore
 	$save | awk '!/KUBE-/ || /KUBE-(FIREWALL|KUBELET)/' | $restore || exit 1
 done
-for family in ip ip6; do
-	nft list table $family kube-proxy >/dev/null 2>&1 && { nft delete table $family kube-proxy || exit 1; }
-done
 test ! -e /proc/net/ip_vs || ipvsadm -C || exit 1
 ip link show kube-ipvs0 >/dev/null 2>&1 && { ip link del kube-ipvs0 || exit 1; }
 for set in $(ipset list -name 2>/dev/null | grep ^KUBE-); do ipset destroy $set || exit 1; done
@@ -57,7 +55,17 @@ func (f *Fixture) reset(ctx context.Context) error {
 	var g errgroup.Group
 	for _, h := range f.hosts {
 		g.Go(func() error {
+			if h.begin != nil {
+				if err := h.dropNewTables(h.begin); err != nil {
+					return err
+				}
+			}
 			if h.spec.Role == topology.NodeRole {
+				for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+					if err := h.dropTables(&nftables.Table{Family: family, Name: proxyTable}); err != nil {
+						return err
+					}
+				}
 				if _, err := h.Run(ctx, "sh", "-c", wipe); err != nil {
 					return err
 				}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,7 @@ type snapshot struct {
 	routes    []netlink.Route
 	sysctls   map[string]string // path -> value
 	iptables  map[string]string // restoring command -> rules
-	nftTables []string          // "ip nat"
+	nftTables []*nftables.Table
 }
 
 // take reads a host's state.
@@ -48,7 +49,7 @@ func (h *host) take(ctx context.Context) (*snapshot, error) {
 			return nil, err
 		}
 	}
-	s.nftTables, err = h.tables(ctx)
+	s.nftTables, err = h.foreignTables()
 	return s, err
 }
 
@@ -93,21 +94,43 @@ func (h *host) allSysctls() (map[string]string, error) {
 	return values, err
 }
 
-// tables lists the nft tables but kube-proxy's own and those of iptables, which is restored by its own tools.
-func (h *host) tables(ctx context.Context) (tables []string, err error) {
-	out, err := h.Run(ctx, "nft", "list", "tables")
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(out) {
-		table := strings.TrimPrefix(strings.TrimSpace(line), "table ")
-		family, name, _ := strings.Cut(table, " ")
-		if (family == "ip" || family == "ip6") && slices.Contains([]string{"kube-proxy", "filter", "nat", "mangle", "raw", "security"}, name) {
-			continue
+// foreignTables lists the nft tables but kube-proxy's own and those of iptables, which is restored by its own tools. It does not ask nft, which
+// may crash on what a cell has left (kubernetes/kubernetes#136786).
+func (h *host) foreignTables() (tables []*nftables.Table, err error) {
+	err = h.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
 		}
-		tables = append(tables, table)
+		tables, err = c.ListTables()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: nft tables: %w", h.Name(), err)
 	}
-	return tables, nil
+	return slices.DeleteFunc(tables, func(t *nftables.Table) bool {
+		ip := t.Family == nftables.TableFamilyIPv4 || t.Family == nftables.TableFamilyIPv6
+		return ip && slices.Contains([]string{proxyTable, "filter", "nat", "mangle", "raw", "security"}, t.Name)
+	}), nil
+}
+
+const proxyTable = "kube-proxy" // of nftables mode, in ip and ip6
+
+// dropTables deletes the tables that are there.
+func (h *host) dropTables(tables ...*nftables.Table) error {
+	return h.Do(func() error {
+		for _, t := range tables {
+			c, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			c.DelTable(t)
+			if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("%s: delete nft table %s: %w", h.Name(), t.Name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // restore takes the host back to the snapshot. Each step goes on after the one before has failed.
@@ -211,15 +234,18 @@ func (h *host) restoreTables(ctx context.Context, s *snapshot) error {
 		_, err := h.Run(ctx, "sh", "-c", `printf '%s\n' "$1" | "$2"`, "sh", emptied(rules), restore)
 		errs = append(errs, err)
 	}
-	tables, err := h.tables(ctx)
-	errs = append(errs, err)
-	for _, table := range tables {
-		if !slices.Contains(s.nftTables, table) {
-			_, err := h.Run(ctx, append([]string{"nft", "delete", "table"}, strings.Fields(table)...)...)
-			errs = append(errs, err)
-		}
-	}
 	return errors.Join(errs...)
+}
+
+// dropNewTables deletes the tables of others that the snapshot does not have.
+func (h *host) dropNewTables(s *snapshot) error {
+	tables, err := h.foreignTables()
+	if err != nil {
+		return err
+	}
+	return h.dropTables(slices.DeleteFunc(tables, func(t *nftables.Table) bool {
+		return slices.ContainsFunc(s.nftTables, func(have *nftables.Table) bool { return have.Family == t.Family && have.Name == t.Name })
+	})...)
 }
 
 // emptied adds to saved rules the tables that a cell may have used and the snapshot does not have, without a rule.

@@ -12,7 +12,7 @@ import (
 )
 
 // awaitable are the commands that only look and may be repeated.
-var awaitable = []string{"conntrack", "count", "exec", "http", "ipvs-connections", "link", "log", "metric", "mounted", "probe", "proxy-mode", "sysctl"}
+var awaitable = []string{"conntrack", "count", "exec", "http", "ipvs-connections", "kubectl", "link", "log", "metric", "mounted", "probe", "proxy-mode", "sysctl"}
 
 const (
 	// awaitDeadline bounds the wait on the reference machine: longer than kube-proxy takes to try again after a failed sync.
@@ -42,6 +42,9 @@ func (s *session) parseAwait(args []string) (action, error) {
 	}
 	if !slices.Contains(awaitable, args[0]) {
 		return nil, fmt.Errorf("cannot await %q%s", args[0], lab.Suggest(args[0], awaitable))
+	}
+	if args[0] == "kubectl" && !slices.Contains(args[:i], "get") {
+		return nil, errors.New("of kubectl only get may be repeated")
 	}
 	e, err := parseExpectation(args[i+1:])
 	if err != nil {
