@@ -66,10 +66,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := o.makeNetwork(ctx); err != nil {
 		return nil, err
 	}
-	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", network); err != nil {
-		return nil, err
-	}
-	c := &Cluster{Name: Prefix + "-" + o.Name, engine: o.Engine, image: o.Image, provider: cluster.NewProvider(cluster.ProviderWithDocker())}
+	c := &Cluster{Name: Prefix + "-" + o.Name, engine: o.Engine, image: o.Image, provider: o.Engine.provider()}
 	dir, err := os.MkdirTemp("", Prefix+"-kubeconfig-")
 	if err != nil {
 		return nil, err
@@ -355,7 +352,7 @@ func Leftovers(e *Engine) ([]string, error) {
 	if err := e.Use(); err != nil {
 		return nil, err
 	}
-	all, err := cluster.NewProvider(cluster.ProviderWithDocker()).List()
+	all, err := e.provider().List()
 	var ours []string
 	for _, name := range all {
 		if strings.HasPrefix(name, Prefix+"-") {
@@ -372,7 +369,7 @@ func DeleteLeftovers(ctx context.Context, e *Engine) (removed []string, err erro
 		return nil, err
 	}
 	for _, name := range names {
-		c := &Cluster{Name: name, engine: e, provider: cluster.NewProvider(cluster.ProviderWithDocker())}
+		c := &Cluster{Name: name, engine: e, provider: e.provider()}
 		if err := c.Delete(ctx); err != nil {
 			return removed, err
 		}

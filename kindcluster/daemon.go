@@ -69,7 +69,7 @@ func StartEngine(ctx context.Context, folder, program string) (*Engine, error) {
 	go func() { ended <- cmd.Wait() }() // ends with dockerd, or with this process
 	ctx, cancel := context.WithTimeout(ctx, engineDeadline)
 	defer cancel()
-	e := &Engine{host: "unix://" + socket(folder)}
+	e := &Engine{program: docker, host: "unix://" + socket(folder)}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -10,45 +10,76 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"sigs.k8s.io/kind/pkg/cluster"
+
+	"kplab/lab"
 )
 
 // Prefix begins the name of everything that the lab has an engine make.
 const Prefix = "kplab"
 
-// Engine is a container engine that answers: docker, reached as the user reaches it, or one that [StartEngine] has started.
+const (
+	docker = "docker"
+	podman = "podman"
+)
+
+// Engine is a container engine that answers: docker or podman, reached as the user reaches it, or a docker that [StartEngine] has started.
 type Engine struct {
-	host string // DOCKER_HOST, "" for the user's own
+	program string // docker or podman
+	host    string // DOCKER_HOST, "" for the user's own
 }
 
 // ErrNoEngine says that no container engine answers.
 var ErrNoEngine = errors.New("no container engine answers")
 
-// FindEngine returns the engine that the lab has started, or else the user's. folder is where [StartEngine] keeps its own.
+// providerVariable is how kind is told which engine to take; the lab hears it too.
+const providerVariable = "KIND_EXPERIMENTAL_PROVIDER"
+
+// FindEngine returns the engine that the lab has started, or else the user's: docker, then podman, or the one that
+// KIND_EXPERIMENTAL_PROVIDER names. folder is where [StartEngine] keeps its own.
 func FindEngine(ctx context.Context, folder string) (*Engine, error) {
-	if _, err := exec.LookPath("docker"); err != nil {
-		return nil, fmt.Errorf("%w: %w: apt-get install docker.io, then kplab kind engine", ErrNoEngine, err)
+	candidates := []*Engine{{program: docker, host: "unix://" + socket(folder)}, {program: docker}, {program: podman}}
+	switch named := os.Getenv(providerVariable); named {
+	case "":
+	case docker, podman:
+		candidates = []*Engine{{program: named}}
+	default:
+		return nil, fmt.Errorf("%s=%q: expected docker or podman%s", providerVariable, named, lab.Suggest(named, []string{docker, podman}))
 	}
 	var said []error
-	for _, host := range []string{"unix://" + socket(folder), ""} {
-		if _, err := os.Stat(socket(folder)); host != "" && err != nil {
+	for _, e := range candidates {
+		if _, err := os.Stat(socket(folder)); e.host != "" && err != nil {
 			continue
 		}
-		e := &Engine{host: host}
-		if _, err := e.Run(ctx, "info", "--format", "{{.ServerVersion}}"); err != nil {
+		if _, err := exec.LookPath(e.program); err != nil {
+			said = append(said, err)
+			continue
+		}
+		if _, err := e.Run(ctx, "info"); err != nil {
 			said = append(said, err)
 			continue
 		}
 		return e, nil
 	}
-	return nil, fmt.Errorf("%w: start yours, or one for the lab by kplab kind engine: %w", ErrNoEngine, errors.Join(said...))
+	return nil, fmt.Errorf("%w: start yours, or install docker (apt-get install docker.io) and start one for the lab (kplab kind engine): %w", ErrNoEngine, errors.Join(said...))
 }
 
-// Use makes this process and its children, the kind library among them, talk to the engine.
+// Use makes this process and its children, the kind library among them, talk to the engine and put clusters on the lab's network.
 func (e *Engine) Use() error {
-	if e.host == "" {
-		return nil
+	err := os.Setenv("KIND_EXPERIMENTAL_"+strings.ToUpper(e.program)+"_NETWORK", network)
+	if e.host != "" {
+		err = errors.Join(err, os.Setenv("DOCKER_HOST", e.host))
 	}
-	return os.Setenv("DOCKER_HOST", e.host)
+	return err
+}
+
+// provider is kind's view of the engine. [Engine.Use] comes before.
+func (e *Engine) provider() *cluster.Provider {
+	if e.program == podman {
+		return cluster.NewProvider(cluster.ProviderWithPodman())
+	}
+	return cluster.NewProvider(cluster.ProviderWithDocker())
 }
 
 // Run runs the engine's command and returns what it printed.
@@ -59,13 +90,13 @@ func (e *Engine) Run(ctx context.Context, args ...string) (string, error) {
 func (e *Engine) feed(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	stdout, stderr, err := e.output(ctx, stdin, args...)
 	if err != nil {
-		return "", fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr))
+		return "", fmt.Errorf("%s %s: %w: %s", e.program, strings.Join(args, " "), err, strings.TrimSpace(stderr))
 	}
 	return strings.TrimSpace(stdout), nil
 }
 
 func (e *Engine) output(ctx context.Context, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd := exec.CommandContext(ctx, e.program, args...)
 	if cmd.Env = os.Environ(); e.host != "" {
 		cmd.Env = append(cmd.Env, "DOCKER_HOST="+e.host)
 	}

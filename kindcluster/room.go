@@ -31,7 +31,8 @@ func room(folder string, need uint64, what string) error {
 
 // roomForCluster is [room] where the engine keeps its containers; an engine on another machine has to see for itself.
 func (e *Engine) roomForCluster(ctx context.Context) error {
-	root, err := e.Run(ctx, "info", "--format", "{{.DockerRootDir}}")
+	field := map[string]string{docker: "{{.DockerRootDir}}", podman: "{{.Store.GraphRoot}}"}
+	root, err := e.Run(ctx, "info", "--format", field[e.program])
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,8 @@ type Cluster interface {
 	Mounted(ctx context.Context, node string) (string, error)
 	// Run runs kubectl, as the cluster's administrator, or kubeadm on the control plane. The error of one that failed is an *ExitError.
 	Run(ctx context.Context, argv ...string) (stdout string, err error)
+	// Kubernetes is the version of the control plane: "v1.37.2".
+	Kubernetes() string
 	// NodeName is what n1, n2, ... are called in the API.
 	NodeName(node string) string
 }

@@ -33,6 +33,9 @@ func (e *env) Cluster() lab.Cluster { return operated{e} }
 // operated is the cluster as an operator has it. It implements lab.Cluster.
 type operated struct{ *env }
 
+// Kubernetes implements lab.Cluster.
+func (c operated) Kubernetes() string { return c.kubernetes }
+
 // NodeName implements lab.Cluster.
 func (c operated) NodeName(node string) string { return c.nodeNames[node] }
 

@@ -79,6 +79,7 @@ type Fixture struct {
 	configMap   *corev1.ConfigMap // of the same
 	handedOver  bool              // kube-proxy on every node is the DaemonSet's
 	clusterCIDR string
+	kubernetes  string // version of the control plane
 	serial      atomic.Int32
 }
 
@@ -146,6 +147,11 @@ func (f *Fixture) takeOverProxies(ctx context.Context) error {
 		return fmt.Errorf("DaemonSet kube-proxy: %w", err)
 	}
 	f.daemonSet = ds
+	version, err := f.client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("version of the API server: %w", err)
+	}
+	f.kubernetes = version.GitVersion
 	cm, err := f.client.CoreV1().ConfigMaps(proxyNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("ConfigMap kube-proxy: %w", err)

@@ -67,8 +67,10 @@ func (s *session) addressVariables() (map[string]string, error) {
 	return vars, nil
 }
 
-// modeVariable is the cell's mode.
-const modeVariable = "mode"
+const (
+	modeVariable       = "mode"       // the cell's
+	kubernetesVariable = "kubernetes" // the version of a cluster's control plane, v1.37.2
+)
 
 // setVariables makes the addresses, the cell's mode and the parameters variables of the script.
 func (s *session) setVariables() error {
@@ -78,7 +80,11 @@ func (s *session) setVariables() error {
 	}
 	vars[modeVariable] = string(s.Cell.Mode)
 	maps.Copy(vars, s.script.values)
+	if !s.dry && s.Env.Cluster() != nil {
+		vars[kubernetesVariable] = s.Env.Cluster().Kubernetes()
+	}
 	if s.dry {
+		vars[kubernetesVariable] = "v1.37.2"
 		vars[modeVariable] = string(lab.NFTables)
 		for _, p := range s.script.Parameters {
 			vars[p.Name] = p.Values[0]
