@@ -168,7 +168,7 @@ func unused(networks []string) error {
 			}
 			have, err := netip.ParsePrefix(r.Dst.String())
 			if err == nil && have.Bits() > 0 && have.Overlaps(wanted) {
-				return fmt.Errorf("clusters of the lab need the network %s, and this machine has a route to %s", wanted, have)
+				return fmt.Errorf("clusters of the lab need the network %s, and this machine has a route to %s (if it is the lab's own, on another engine, kplab clean removes it there)", wanted, have)
 			}
 		}
 	}
@@ -335,7 +335,22 @@ func (c *Cluster) Delete(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	return errors.Join(c.provider.Delete(c.Name, filepath.Join(dir, "config")), removeOutside(ctx, c.engine, c.Name))
+	err = errors.Join(c.provider.Delete(c.Name, filepath.Join(dir, "config")), removeOutside(ctx, c.engine, c.Name))
+	return errors.Join(err, removeNetwork(ctx, c.engine))
+}
+
+// removeNetwork removes the clusters' network unless another cluster is on it.
+func removeNetwork(ctx context.Context, e *Engine) error {
+	others, err := Leftovers(e)
+	if err != nil || len(others) > 0 {
+		return err
+	}
+	have, err := e.Run(ctx, "network", "ls", "-q", "--filter", "name=^"+network+"$")
+	if err != nil || have == "" {
+		return err
+	}
+	_, err = e.Run(ctx, "network", "rm", network)
+	return err
 }
 
 func removeOutside(ctx context.Context, e *Engine, cluster string) error {
@@ -375,9 +390,5 @@ func DeleteLeftovers(ctx context.Context, e *Engine) (removed []string, err erro
 		}
 		removed = append(removed, name)
 	}
-	if have, err := e.Run(ctx, "network", "ls", "-q", "--filter", "name=^"+network+"$"); err != nil || have == "" {
-		return removed, err
-	}
-	_, err = e.Run(ctx, "network", "rm", network)
-	return removed, err
+	return removed, removeNetwork(ctx, e)
 }

@@ -17,15 +17,16 @@ func TestKind(t *testing.T) {
 		t.Skip("makes a kind cluster: set KPLAB_TEST_KIND=1, as make test-kind does")
 	}
 	dir := t.TempDir()
-	r := kplab(t, "run", "clusterip-basics", "nodeport-localhost", "nodeport-secondary-address",
+	r := kplab(t, "run", "clusterip-basics", "nodeport-localhost", "nodeport-secondary-address", "rollout-one-node",
 		"--substrate", "kind", "--mode", "iptables,nftables", "--out", dir+"/run")
 	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
 	run, err := results.Read(dir + "/run")
 	require.NoError(t, err)
-	require.Len(t, run.Cells, 6)
+	require.Len(t, run.Cells, 8)
 	for _, cell := range run.Cells {
-		assert.Equal(t, lab.Pass, cell.Verdict, cell.Cell.ID())
+		assert.Equal(t, lab.Pass, cell.Verdict, "%s: %s", cell.Cell.ID(), cell.Reason)
 		assert.Equal(t, "kind", cell.Cell.Substrate)
+		assert.Equal(t, cell.Scenario == "rollout-one-node", len(cell.Gaps) > 0, "%s: what traffic met during a rollout is kept", cell.Cell.ID())
 	}
 	removed, err := removeLeftoverClusters(t.Context(), "")
 	require.NoError(t, err)
