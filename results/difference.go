@@ -215,8 +215,8 @@ func collapse(all []Difference) []Difference {
 // compareStep orders "a.txtar:9" before "a.txtar:12".
 func compareStep(a, b string) int { return compareNatural(a, b) }
 
-// where is "nodeport.txtar:12,14".
-func (d Difference) where() string {
+// Where is "nodeport.txtar:12,14".
+func (d Difference) Where() string {
 	file := ""
 	var b strings.Builder
 	for i, s := range d.Steps {
@@ -236,10 +236,10 @@ func (d Difference) where() string {
 	return b.String()
 }
 
-// caveat says that the modes did not run on the same kernels or versions, if so: then a difference need not be the mode's.
-func caveat(columns []Column) string {
+// Caveat says that the modes did not run on the same kernels or versions, if so: then a difference need not be the mode's.
+func Caveat(columns []Column) string {
 	var what []string
-	if !sameForEachMode(columns, Column.kernel) {
+	if !sameForEachMode(columns, Column.KernelName) {
 		what = append(what, "kernel")
 	}
 	if !sameForEachMode(columns, func(c Column) string { return c.KubeProxy }) {

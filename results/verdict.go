@@ -74,9 +74,9 @@ func (r *Run) MedianCellMs() int64 {
 
 // Summary is the run in one line: "14 pass, 1 fail, 2 skip, 0 error in 42.3s, median cell 1.2s".
 func (r *Run) Summary() string {
-	s := fmt.Sprintf("%s in %s", r.Count(), seconds(r.DurationMs))
+	s := fmt.Sprintf("%s in %s", r.Count(), Seconds(r.DurationMs))
 	if ms := r.MedianCellMs(); ms > 0 {
-		s += ", median cell " + seconds(ms)
+		s += ", median cell " + Seconds(ms)
 	}
 	if r.Finished.IsZero() {
 		s += " (the run is not finished)"
@@ -87,8 +87,8 @@ func (r *Run) Summary() string {
 // tells reports whether a cell's checks say something about the system.
 func tells(r lab.Result) bool { return r.Verdict == lab.Pass || r.Verdict == lab.Fail }
 
-// deviations returns the checks that are not as asserted.
-func deviations(r lab.Result) []lab.Check {
+// Deviations returns the checks that are not as asserted.
+func Deviations(r lab.Result) []lab.Check {
 	var out []lab.Check
 	for _, c := range r.Checks {
 		if !c.OK {
