@@ -27,24 +27,30 @@ import (
 // Image is a drawn chart.
 type Image struct {
 	Title, Description string
-	body               string // SVG from the first group to the end
-	width, height      float64
+	inline, file       drawing
 }
 
-// Inline is the image as an element of an HTML page that defines the --plot variables. id must be unique in the page.
-func (m *Image) Inline(id string) string { return m.element(id, "") }
+// drawing is what the plot library made.
+type drawing struct {
+	body   string // SVG from the first group to the end
+	height float64
+}
+
+// Inline is the image as an element of an HTML page that defines the --plot variables and says what the subtitle says. id must be
+// unique in the page.
+func (m *Image) Inline(id string) string { return m.element(m.inline, id, "") }
 
 // File is the image as a file of its own, which follows the reader's colour scheme.
 func (m *Image) File() []byte {
-	return []byte(`<?xml version="1.0" encoding="UTF-8"?>` + "\n" + m.element("chart", "<style>"+Style("svg")+"</style>\n"))
+	return []byte(`<?xml version="1.0" encoding="UTF-8"?>` + "\n" + m.element(m.file, "chart", "<style>"+Style("svg")+"</style>\n"))
 }
 
-func (m *Image) element(id, style string) string {
-	size := fmt.Sprintf("%g %g", m.width, m.height)
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s" width="%g" height="%g" role="img" aria-labelledby="%s-title %s-desc">
+func (m *Image) element(d drawing, id, style string) string {
+	const pixels = 4.0 / 3 // a point
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %g" width="%g" height="%g" role="img" aria-labelledby="%s-title %s-desc">
 <title id="%s-title">%s</title>
 <desc id="%s-desc">%s</desc>
-%s%s`, size, m.width*4/3, m.height*4/3, id, id, id, html.EscapeString(m.Title), id, html.EscapeString(m.Description), style, m.body)
+%s%s`, width, d.height, width*pixels, d.height*pixels, id, id, id, html.EscapeString(m.Title), id, html.EscapeString(m.Description), style, d.body)
 }
 
 // ink is a colour with a name: a CSS variable, its value on a light page and on a dark one.
@@ -143,8 +149,21 @@ type entry struct {
 
 const thumbWidth = 22
 
-// render draws a chart: title and subtitle, legend, and below them what paint draws.
+// render draws a chart, for a page and as a file.
 func render(title, subtitle, description string, legend []entry, height vg.Length, paint func(draw.Canvas)) (*Image, error) {
+	m := &Image{Title: title, Description: description}
+	var err error
+	if m.inline, err = compose(title, "", legend, height, paint); err == nil {
+		m.file, err = compose(title, subtitle, legend, height, paint)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("draw %q: %w", title, err)
+	}
+	return m, nil
+}
+
+// compose draws a chart: title and subtitle, legend, and below them what paint draws.
+func compose(title, subtitle string, legend []entry, height vg.Length, paint func(draw.Canvas)) (drawing, error) {
 	head, small := face(titleSize, true), face(labelSize, false)
 	titles := lines(head, title, width-2*edge)
 	subtitles := lines(small, subtitle, width-2*edge)
@@ -174,11 +193,9 @@ func render(title, subtitle, description string, legend []entry, height vg.Lengt
 	paint(draw.Crop(c, 2, -2*edge, 2, -top))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
-		return nil, fmt.Errorf("draw %q: %w", title, err)
+		return drawing{}, err
 	}
-	m := &Image{Title: title, Description: description, width: width, height: float64(height)}
-	m.body = themed(b.String())
-	return m, nil
+	return drawing{themed(b.String()), float64(height)}, nil
 }
 
 func entryWidth(s text.Style, e entry) vg.Length { return thumbWidth + 3 + s.Width(e.name) + 12 }

@@ -87,15 +87,18 @@ func (logTicks) Ticks(lo, hi float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// linearTicks labels the library's ticks as the rest of the page writes figures.
+// linearTicks labels multiples of 1, 2 or 5 times a power of ten.
 type linearTicks struct{}
 
-func (linearTicks) Ticks(lo, hi float64) []plot.Tick {
-	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
-	for i, t := range ticks {
-		if t.Label != "" {
-			ticks[i].Label = tickLabel(t.Value)
-		}
+func (linearTicks) Ticks(lo, hi float64) (ticks []plot.Tick) {
+	const most = 6
+	steps := logMarks((hi-lo)/1000, hi-lo)
+	i := slices.IndexFunc(steps, func(step float64) bool { return (hi-lo)/step <= most })
+	if i < 0 {
+		return nil
+	}
+	for n := math.Ceil(lo/steps[i] - 1e-9); n*steps[i] <= hi+1e-9*(hi-lo); n++ {
+		ticks = append(ticks, plot.Tick{Value: n * steps[i], Label: tickLabel(n * steps[i])})
 	}
 	return ticks
 }

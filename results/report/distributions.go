@@ -46,7 +46,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 			continue
 		}
 		p := &plot{
-			ID: strings.Join([]string{"distribution", s.facet, s.unit, setting.Short()}, "-"), Chapter: s.bench, Kind: distributionPlot,
+			ID: strings.Join([]string{"distribution", s.facet, s.unit}, "-"), Chapter: s.bench, Kind: distributionPlot,
 			Setting: setting, Unit: s.unit, Title: strings.TrimSpace(s.bench + " " + variant(s.keys, "")),
 			Head: []string{"mode", "samples", "smallest", "median", "90 %", "99 %", "largest"},
 			Note: fmt.Sprintf("Share of samples that are no larger. Drawn, and given as data, at %d quantiles at most; %s has every sample.", maxQuantiles, figures.SamplesFile),

@@ -113,7 +113,7 @@ func watchesOf(gaps []figures.Gap, pair string, services int) (all []watch) {
 
 func gapPlotOf(setting figures.Setting, pair string, services int, watches []watch) (*plot, error) {
 	p := &plot{
-		ID: strings.Join([]string{"gap", pair, fmt.Sprint(services), setting.Short()}, "-"), Chapter: "Switch", Kind: gapPlot, Setting: setting, Unit: "ms",
+		ID: strings.Join([]string{"gap", pair, fmt.Sprint(services)}, "-"), Chapter: "Switch", Kind: gapPlot, Setting: setting, Unit: "ms",
 		Title: fmt.Sprintf("Gap of %s with %s Services", arrow(pair), count(float64(services))),
 		Head:  []string{"run", "client", "attempts", "not answered", "longest gap, ms"},
 		Note:  "Thin: answered. Thick: not. Time begins with the change of mode.",

@@ -85,15 +85,20 @@ type changeView struct {
 	Lines             []string
 }
 
-// differenceView is an observation that does not come out alike everywhere: each outcome with the settings that have it.
+// differenceView is observations of the same lines of a scenario that differ between settings in the same way.
 type differenceView struct {
-	results.Difference
+	Scenario string
+	Where    string
+	Claims   []string
+	Control  bool
+	What     []string
 	Outcomes []outcomeView
 }
 
+// outcomeView is the settings in which they came out alike, and as what.
 type outcomeView struct {
-	Observed string
 	Settings []string
+	Observed []string
 	OK       bool
 }
 
@@ -111,9 +116,9 @@ type claimView struct {
 	Cells        []link
 }
 
-// chapter is the plots of one benchmark on one setting.
+// chapter is the plots of one benchmark on one setting, with the note that most of its plots would bear.
 type chapter struct {
-	Bench, Setting            string
+	Bench, Setting, Note      string
 	Times, Costs, Shares, Gap []*plot
 }
 
@@ -259,21 +264,48 @@ func (d *data) filters(rows []rowView) (filters []filter) {
 	return filters
 }
 
+// differences joins those that a reader takes for one: of the same lines, for the same claims, with the same settings on each side and
+// the same first word ("reachable", "refused") in each. What endpoint answered, from which address, may differ between them.
 func (d *data) differences(all []results.Difference) (views []differenceView) {
+	at := map[string]int{}
 	for _, diff := range all {
-		v := differenceView{Difference: diff}
+		v := differenceView{Scenario: diff.Scenario, Where: diff.Where(), Claims: diff.Claims, Control: diff.Control, What: []string{diff.What}}
 		for _, o := range diff.Outcomes {
-			observed := limit(o.Observed)
-			i := slices.IndexFunc(v.Outcomes, func(have outcomeView) bool { return have.Observed == observed && have.OK == o.OK })
+			label, word := d.layout.Labels[d.layout.IndexOf(o.Column)], firstWord(o.Observed)
+			i := slices.IndexFunc(v.Outcomes, func(have outcomeView) bool { return firstWord(have.Observed[0]) == word && have.OK == o.OK })
 			if i < 0 {
 				i = len(v.Outcomes)
-				v.Outcomes = append(v.Outcomes, outcomeView{Observed: observed, OK: o.OK})
+				v.Outcomes = append(v.Outcomes, outcomeView{OK: o.OK})
 			}
-			v.Outcomes[i].Settings = append(v.Outcomes[i].Settings, d.layout.Labels[d.layout.IndexOf(o.Column)])
+			v.Outcomes[i].Settings = appendNew(v.Outcomes[i].Settings, label)
+			v.Outcomes[i].Observed = appendNew(v.Outcomes[i].Observed, limit(o.Observed))
 		}
-		views = append(views, v)
+		key := fmt.Sprint(v.Where, v.Claims, v.Control)
+		for _, o := range v.Outcomes {
+			key += fmt.Sprint(o.Settings, o.OK, firstWord(o.Observed[0]))
+		}
+		i, ok := at[key]
+		if !ok {
+			at[key] = len(views)
+			views = append(views, v)
+			continue
+		}
+		views[i].What = appendNew(views[i].What, diff.What)
+		for j, o := range v.Outcomes {
+			for _, observed := range o.Observed {
+				views[i].Outcomes[j].Observed = appendNew(views[i].Outcomes[j].Observed, observed)
+			}
+		}
 	}
 	return views
+}
+
+// firstWord is an outcome without its details; a number is all of its outcome.
+func firstWord(s string) string {
+	if i := strings.IndexAny(s, " ("); i > 0 && (s[0] < '0' || s[0] > '9') {
+		return s[:i]
+	}
+	return s
 }
 
 // changes are the cells whose repeats did not all come out alike.
@@ -348,6 +380,12 @@ func (d *data) chapters() (all []chapter) {
 			all = append(all, chapter{Bench: p.Chapter, Setting: setting})
 		}
 		c := &all[i]
+		if p.Kind == timePlot || p.Kind == costPlot {
+			if c.Note == "" {
+				c.Note = p.Note
+			}
+			p.noted = p.Note == c.Note
+		}
 		switch p.Kind {
 		case timePlot:
 			c.Times = append(c.Times, p)

@@ -28,6 +28,7 @@ type plot struct {
 	Head    []string
 	Rows    [][]string
 
+	noted bool         // the chapter says it
 	image *chart.Image // nil where there is nothing to draw a line through
 	csv   []byte
 }
@@ -82,7 +83,14 @@ func (d *data) draw() error {
 		}
 	}
 	seen := map[string]int{}
+	var settings []string
 	for _, p := range d.plots {
+		settings = appendNew(settings, p.Setting.String())
+	}
+	for _, p := range d.plots {
+		if len(settings) > 1 {
+			p.ID += "-" + p.Setting.Short()
+		}
 		p.ID = slug(p.ID)
 		if seen[p.ID]++; seen[p.ID] > 1 {
 			p.ID += fmt.Sprintf("-%d", seen[p.ID])
@@ -144,7 +152,7 @@ func (d *data) drawBench(setting figures.Setting, bench string, lines []measured
 				series = append(series, *base)
 			}
 			p := &plot{
-				ID:      strings.Join([]string{bench, figures.NameOf(figures.Without(of[facet][0].Keys, x, "mode")), unit, setting.Short()}, "-"),
+				ID:      strings.Join([]string{bench, figures.NameOf(figures.Without(of[facet][0].Keys, x, "mode")), unit}, "-"),
 				Chapter: bench, Kind: costPlot, Setting: setting, Unit: unit,
 				Title: strings.TrimSpace(bench + " " + variant(of[facet][0].Keys, x)),
 			}
@@ -488,6 +496,14 @@ func appendNew[T comparable](list []T, x T) []T {
 		return list
 	}
 	return append(list, x)
+}
+
+// Caption is the note, where the chapter does not say it.
+func (p *plot) Caption() string {
+	if p.noted {
+		return ""
+	}
+	return p.Note
 }
 
 // Drawn reports whether there is a picture.
