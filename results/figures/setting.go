@@ -12,6 +12,9 @@ var settingKeys = []string{"kernel", "accelerator", "cpu", "substrate", "userlan
 // KubeProxyKey is the configuration line of kube-proxy's version.
 const KubeProxyKey = "kube-proxy"
 
+// SettingKeys returns the configuration lines that make a setting.
+func SettingKeys() []string { return slices.Clone(settingKeys) }
+
 // Setting is what figures were measured on, without kube-proxy's version. Figures of different settings never share an axis.
 type Setting []Key
 

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -108,23 +107,10 @@ func (d *data) document() *Document {
 // figures summarises every line of every folder.
 func (d *data) figures() (all []Figure) {
 	for _, set := range d.sets {
-		at := map[string]int{}
-		for _, l := range set.Lines {
-			for _, v := range l.Values {
-				key := fmt.Sprint(l.Name(), "\x00", v.Unit, "\x00", l.Setting(), "\x00", l.Config[figures.KubeProxyKey])
-				i, ok := at[key]
-				if !ok {
-					i = len(all)
-					at[key] = i
-					all = append(all, Figure{Dir: set.Dir, Name: l.Name(), Config: l.Config, Unit: v.Unit})
-				}
-				all[i].Values = append(all[i].Values, v.Value)
-			}
+		for _, g := range set.Groups() {
+			s := figures.Summarize(g.Values)
+			all = append(all, Figure{set.Dir, g.Name, g.Config, g.Unit, g.Values, s.Median, s.Lo, s.Hi, s.Range})
 		}
-	}
-	for i := range all {
-		s := figures.Summarize(all[i].Values)
-		all[i].Median, all[i].Lo, all[i].Hi, all[i].Range = s.Median, s.Lo, s.Hi, s.Range
 	}
 	return all
 }
