@@ -166,11 +166,20 @@ func comparedOf(h Half) Compared {
 	return c
 }
 
-// subject adds a subject, once.
+// subject adds a subject, once, with all places where it holds.
 func (c *Comparison) subject(s Subject) {
-	if s.A != s.B {
-		c.Subjects = appendNew(c.Subjects, s)
+	if s.A == s.B {
+		return
 	}
+	for i, have := range c.Subjects {
+		if have.What == s.What && have.A == s.A && have.B == s.B {
+			if s.Where != "" && !slices.Contains(strings.Split(have.Where, "; "), s.Where) {
+				c.Subjects[i].Where = have.Where + "; " + s.Where
+			}
+			return
+		}
+	}
+	c.Subjects = append(c.Subjects, s)
 }
 
 func (c *Comparison) cells(a, b *Run) {

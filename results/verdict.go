@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"kplab/lab"
 )
@@ -16,13 +17,13 @@ const (
 
 // ExitStatus says how a process that made this run should exit. A deviation outweighs an error: what was seen to deviate
 // stays true whatever else could not be told. A cell whose verdict changed between its repeats counts as a deviation. A run
-// without any cell, and one that was never finished, told nothing.
+// without any cell, one that was never finished and one that lacks a shard have not told everything.
 func ExitStatus(run *Run) int {
 	n := run.Count()
 	switch {
 	case n.Fail > 0, slices.ContainsFunc(run.Cells, VerdictChanged):
 		return ExitFail
-	case n.Error > 0, len(run.Cells) == 0, run.Finished.IsZero():
+	case n.Error > 0, len(run.Cells) == 0, run.Finished.IsZero(), len(run.MissingShards()) > 0:
 		return ExitUnknown
 	}
 	return ExitOK
@@ -80,6 +81,9 @@ func (r *Run) Summary() string {
 	}
 	if r.Finished.IsZero() {
 		s += " (the run is not finished)"
+	}
+	if missing := r.MissingShards(); len(missing) > 0 {
+		s += " (missing: shard " + strings.Join(missing, ", ") + ")"
 	}
 	return s
 }

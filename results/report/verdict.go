@@ -68,6 +68,9 @@ func (d *data) sentence() string {
 		if run.Finished.IsZero() {
 			s += fmt.Sprintf(" Run %s was not finished.", run.ID)
 		}
+		if missing := run.MissingShards(); len(missing) > 0 {
+			s += fmt.Sprintf(" Of run %s shard %s is missing.", run.ID, strings.Join(missing, ", "))
+		}
 	}
 	return s
 }
