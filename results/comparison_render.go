@@ -43,7 +43,7 @@ func (c Compared) Name() string {
 func (s Subject) String() string {
 	out := fmt.Sprintf("%s %s → %s", s.What, orNone(s.A), orNone(s.B))
 	if s.Where != "" {
-		out += " (" + s.Where + ")"
+		out += " (" + list(strings.Split(s.Where, "; "), 2, "; ") + ")"
 	}
 	return out
 }
