@@ -86,6 +86,10 @@ func scale(a *plot.Axis, values []float64) {
 	for _, v := range values {
 		lo, hi = min(lo, v), max(hi, v)
 	}
+	if len(values) == 0 {
+		a.Min, a.Max, a.Tick.Marker = 0, 1, linearTicks{}
+		return
+	}
 	if lo > 0 {
 		a.Scale, a.Tick.Marker = plot.LogScale{}, logTicks{}
 		a.Min, a.Max = logRange(lo, hi)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,11 @@ func Read(dir string) (*Set, error) {
 			return nil, fmt.Errorf("read figures: %w", rec)
 		case *benchfmt.Result:
 			line := lineOf(rec)
+			for _, v := range line.Values {
+				if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
+					return nil, fmt.Errorf("read figures: %s: %g %s is no figure", line.Pos, v.Value, v.Unit)
+				}
+			}
 			id := line.Name() + line.Setting().String()
 			line.Ordinal = runs[id]
 			runs[id]++

@@ -234,9 +234,16 @@ type run struct {
 
 // foldersOf names the folders that lines are from, by their last elements.
 func foldersOf(lines []measured) map[*figures.Set]string {
-	names := map[*figures.Set]string{}
+	names, taken := map[*figures.Set]string{}, map[string]int{}
 	for _, l := range lines {
-		names[l.set] = filepath.Base(filepath.Clean(l.set.Dir))
+		if names[l.set] != "" {
+			continue
+		}
+		name := filepath.Base(filepath.Clean(l.set.Dir))
+		if taken[name]++; taken[name] > 1 {
+			name += fmt.Sprintf(" #%d", taken[name])
+		}
+		names[l.set] = name
 	}
 	return names
 }
