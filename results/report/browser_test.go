@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -64,21 +64,19 @@ func tab(t *testing.T) (context.Context, *complaints) {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
 	c := &complaints{}
-	chromedp.ListenTarget(ctx, func(event any) {
+	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
-			c.add("exception: %s", e.ExceptionDetails.Error())
+			c.add("exception: %s", (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 		case *runtime.EventConsoleAPICalled:
-			if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
 				for _, a := range e.Args {
 					c.add("console: %s", a.Value)
 				}
 			}
 		case *log.EventEntryAdded:
-			if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning {
+			if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
 				c.add("log: %s %s", e.Entry.Text, e.Entry.URL)
 			}
 		case *network.EventRequestWillBeSent:
@@ -86,15 +84,25 @@ func tab(t *testing.T) (context.Context, *complaints) {
 				c.add("the page asks for %s", u)
 			}
 		}
-	})
-	require.NoError(t, chromedp.Run(ctx, network.Enable(), log.Enable()))
+	}))
+	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Do(ctx, call(network.Enable, network.EnableParams{}), call(log.Enable, cdp.Empty{})))
 	return ctx, c
 }
 
+// call is a command of the protocol as an action.
+func call[P, R any](command cdp.Command[P, R], parameters P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, command, parameters)
+		return err
+	})
+}
+
 // evaluate runs a script in the page and returns its value.
-func evaluate[T any](t *testing.T, ctx context.Context, script string) (value T) {
+func evaluate[T any](t *testing.T, ctx context.Context, script string) T {
 	t.Helper()
-	require.NoError(t, chromedp.Run(ctx, chromedp.Evaluate(script, &value)), script)
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	require.NoError(t, err, script)
 	return value
 }
 
@@ -105,22 +113,22 @@ func TestBrowser(t *testing.T) {
 	ctx, complaints := tab(t)
 	dir := written(t, options(t), realRun(t), every(t), measuredSource(t, "host"))
 	address := "file://" + filepath.Join(dir, pageFile)
-	run := func(actions ...chromedp.Action) {
+	run := func(actions ...chromedp.Action[chromedp.Void]) {
 		t.Helper()
-		require.NoError(t, chromedp.Run(ctx, actions...))
+		require.NoError(t, chromedp.Do(ctx, actions...))
 	}
 	shown := func(selector string) int { return evaluate[int](t, ctx, fmt.Sprintf(visible, selector)) }
-	run(chromedp.Navigate(address), chromedp.WaitVisible("#filters"))
+	run(chromedp.Navigate(address), chromedp.WaitVisible(chromedp.CSS("#filters")))
 
 	const cells = ".matrix a[data-cell]"
 	assert.Equal(t, 13, shown(cells))
 	assert.Equal(t, "13 cells", evaluate[string](t, ctx, `document.querySelector('#filters output').textContent`))
 	choose := func(name, value string) {
-		run(chromedp.Evaluate(fmt.Sprintf(`(() => { const s = document.querySelector('#filters [name=%s]'); s.value = %q; s.dispatchEvent(new Event('input', {bubbles: true})); })()`, name, value), nil))
+		run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => { const s = document.querySelector('#filters [name=%s]'); s.value = %q; s.dispatchEvent(new Event('input', {bubbles: true})); })()`, name, value)))
 	}
 	choose("mode", "ipvs")
 	assert.Equal(t, 4, shown(cells), "one mode")
-	assert.Equal(t, 1+1, shown(".matrix thead th"), "the other modes' columns are gone")
+	assert.Equal(t, 1+2, shown(".matrix thead th"), "the other modes' columns are gone; this one was run on two kernels")
 	choose("verdict", "skip")
 	choose("mode", "")
 	assert.Equal(t, 4, shown(cells), "one verdict")
@@ -128,29 +136,29 @@ func TestBrowser(t *testing.T) {
 	choose("verdict", "")
 	choose("family", "conntrack")
 	assert.Equal(t, 3, shown(cells), "one family")
-	run(chromedp.Click("#filters button[type=reset]"))
-	run(chromedp.Poll(`document.querySelector('#filters output').textContent === '13 cells'`, nil))
-	run(chromedp.SendKeys("#filters [name=name]", "localhost"))
+	run(chromedp.Click(chromedp.CSS("#filters button[type=reset]")))
+	run(chromedp.Poll[chromedp.Void](`document.querySelector('#filters output').textContent === '13 cells'`))
+	run(chromedp.SendKeys(chromedp.CSS("#filters [name=name]"), "localhost"))
 	assert.Equal(t, 3, shown(cells), "a part of a name")
 	choose("name", "no scenario has this name")
 	assert.Zero(t, shown(cells))
-	run(chromedp.Click("#filters button[type=reset]"))
-	run(chromedp.Poll(`document.querySelector('#filters output').textContent === '13 cells'`, nil))
+	run(chromedp.Click(chromedp.CSS("#filters button[type=reset]")))
+	run(chromedp.Poll[chromedp.Void](`document.querySelector('#filters output').textContent === '13 cells'`))
 
 	// A cell opens, by keyboard, and gives the focus back.
-	run(chromedp.Focus(cells+".fail"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#viewer[open]"))
+	run(chromedp.Focus(chromedp.CSS(cells+".fail")), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#viewer[open]")))
 	text := evaluate[string](t, ctx, `document.getElementById('viewer').innerText`)
-	assert.Contains(t, text, "a, iptables / host 6.18.5 / 1.37.2: fail")
+	assert.Contains(t, text, "a, iptables / host 6.18.5 / 1.37.2, run 20261201T000000.000Z: fail")
 	assert.Contains(t, text, "kplab repro a --mode iptables")
 	assert.Contains(t, text, "<script>alert(1)</script>", "what was observed is text")
 	assert.Contains(t, text, "Evidence: 1 files")
-	run(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#viewer"))
+	run(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#viewer")))
 	assert.Equal(t, "fail", evaluate[string](t, ctx, `document.activeElement.dataset.verdict`))
 
 	// Every plot is drawn, and has its words.
 	plots := evaluate[int](t, ctx, `document.querySelectorAll('figure.plot').length`)
 	assert.Equal(t, 9, plots)
-	evaluate[any](t, ctx, `document.querySelectorAll('details').forEach(d => d.open = true)`)
+	evaluate[chromedp.Void](t, ctx, `document.querySelectorAll('details').forEach(d => d.open = true)`)
 	drawn := evaluate[int](t, ctx, `Array.from(document.querySelectorAll('figure.plot svg')).filter(s => {
 		const box = s.getBoundingClientRect();
 		return box.width > 200 && box.height > 80 && s.querySelectorAll('path').length > 5 && s.querySelector('title').textContent && s.querySelector('desc').textContent;
@@ -159,7 +167,7 @@ func TestBrowser(t *testing.T) {
 
 	// Nothing is wider than the page, on a desk and on a phone, closed and open.
 	for _, width := range []int64{1280, 768, 375} {
-		run(emulation.SetDeviceMetricsOverride(width, 800, 1, width < 500))
+		run(chromedp.EmulateViewport(width, 800))
 		wide := evaluate[[]string](t, ctx, `(() => {
 			const inner = document.documentElement.clientWidth;
 			if (document.documentElement.scrollWidth <= inner) return [];
@@ -171,7 +179,7 @@ func TestBrowser(t *testing.T) {
 
 	// Text has contrast in both schemes.
 	for _, scheme := range []string{"light", "dark"} {
-		run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		run(call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}))
 		assert.Empty(t, evaluate[[]string](t, ctx, contrast), scheme)
 	}
 	assert.Empty(t, complaints.take())
@@ -199,12 +207,12 @@ func TestBrowserWithoutScript(t *testing.T) {
 	ctx, complaints := tab(t)
 	dir := written(t, options(t), every(t))
 	address := "file://" + filepath.Join(dir, pageFile)
-	require.NoError(t, chromedp.Run(ctx, emulation.SetScriptExecutionDisabled(true), chromedp.Navigate(address)))
+	require.NoError(t, chromedp.Do(ctx, call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}), chromedp.Navigate(address)))
 	// The page's own scripts are off; those of the test are not.
 	assert.Zero(t, evaluate[int](t, ctx, fmt.Sprintf(visible, "#filters")), "a form that nothing serves is not shown")
 	assert.Equal(t, 4, evaluate[int](t, ctx, fmt.Sprintf(visible, ".matrix a[data-cell]")))
-	assert.Equal(t, 4, evaluate[int](t, ctx, fmt.Sprintf(visible, "#cells .cell summary")))
-	require.NoError(t, chromedp.Run(ctx, chromedp.Click(".matrix a.pass"), chromedp.WaitVisible("#cells .cell[data-verdict=pass] .body")))
+	assert.Equal(t, 4, evaluate[int](t, ctx, fmt.Sprintf(visible, "#cells .cell > summary")))
+	require.NoError(t, chromedp.Do(ctx, chromedp.Click(chromedp.CSS(".matrix a.pass")), chromedp.WaitVisible(chromedp.CSS("#cells .cell[data-verdict=pass] .body"))))
 	assert.Empty(t, complaints.take())
 }
 
@@ -212,10 +220,8 @@ func TestBrowserWithoutScript(t *testing.T) {
 func TestBrowserPrints(t *testing.T) {
 	ctx, _ := tab(t)
 	dir := written(t, options(t), every(t), measuredSource(t, "host"))
-	var pdf []byte
-	require.NoError(t, chromedp.Run(ctx, chromedp.Navigate("file://"+filepath.Join(dir, pageFile)), chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		pdf, _, err = page.PrintToPDF().Do(ctx)
-		return err
-	})))
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("file://"+filepath.Join(dir, pageFile))))
+	pdf, err := chromedp.Run(ctx, chromedp.PrintToPDF())
+	require.NoError(t, err)
 	assert.Greater(t, len(pdf), 20_000)
 }

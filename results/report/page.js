@@ -37,7 +37,7 @@
     form.hidden = false;
     form.addEventListener('input', filter);
     form.addEventListener('submit', e => e.preventDefault());
-    form.addEventListener('reset', () => queueMicrotask(filter));
+    form.addEventListener('reset', () => setTimeout(filter)); // the fields change after the event
     filter();
   }
 
@@ -57,7 +57,7 @@
     const copy = body.cloneNode(true);
     copy.removeAttribute('id');
     viewer.querySelector('.content').replaceChildren(copy);
-    viewer.showModal();
+    viewer.showModal(); // the content takes the focus: a button would take the rest of the key press that opened it
     viewer.querySelector('.content').scrollTop = 0;
   };
   document.addEventListener('click', e => {
