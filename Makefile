@@ -40,6 +40,10 @@ kind: build kind-tools ## every scenario on a kind cluster, beside the namespace
 	./kplab kind engine
 	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
 
+.PHONY: test-browser
+test-browser: browser-tools ## the report's page in a headless Chromium: filters, cells, plots, a phone's width
+	KPLAB_TEST_BROWSER=1 go test -count=1 -run TestBrowser ./results/report
+
 .PHONY: test-kind
 test-kind: build kind-tools ## the kind tests: a real cluster; starts a container engine if none answers
 	./kplab kind engine
@@ -82,6 +86,10 @@ tools:
 .PHONY: kind-tools
 kind-tools:
 	$(call install,$(KIND_TOOLS))
+
+.PHONY: browser-tools
+browser-tools:
+	@command -v chromium chromium-browser google-chrome >/dev/null || { $(call install,chromium:/usr/bin/chromium); }
 
 .PHONY: clean
 clean: ## remove the cached kernels, userlands and kube-proxies, and the binary

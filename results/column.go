@@ -29,8 +29,8 @@ func (c Column) planned() Column {
 	return c
 }
 
-// kernel is "debian-12 6.1.0-39-amd64 tcg", or "host 6.18.5": a host that runs itself needs no accelerator's name.
-func (c Column) kernel() string {
+// KernelName is "debian-12 6.1.0-39-amd64 tcg", or "host 6.18.5": a host that runs itself needs no accelerator's name.
+func (c Column) KernelName() string {
 	words := []string{c.Kernel}
 	if c.Release != "" {
 		words = append(words, c.Release)
@@ -122,7 +122,7 @@ func unusual(columns []Column) bool {
 
 // header returns the column's header lines, with the fourth if all of the setting is asked for.
 func (c Column) header(all bool) []string {
-	lines := []string{string(c.Mode), c.kernel(), c.KubeProxy}
+	lines := []string{string(c.Mode), c.KernelName(), c.KubeProxy}
 	if all {
 		lines = append(lines, "userland "+c.Userland+" "+c.Substrate)
 	}
@@ -161,7 +161,7 @@ func shortLabels(columns []Column) []string {
 	for i, c := range columns {
 		var rest []string
 		for _, value := range []func(Column) string{
-			Column.kernel,
+			Column.KernelName,
 			func(c Column) string { return c.KubeProxy },
 			func(c Column) string { return c.Userland },
 			func(c Column) string { return c.Substrate },

@@ -215,8 +215,8 @@ func collapse(all []Difference) []Difference {
 // compareStep orders "a.txtar:9" before "a.txtar:12".
 func compareStep(a, b string) int { return compareNatural(a, b) }
 
-// where is "nodeport.txtar:12,14", or for an instance of a scenario with parameters "mode-switch.ipvs.restart: mode-switch.txtar:12".
-func (d Difference) where() string {
+// Where is "nodeport.txtar:12,14", or for an instance of a scenario with parameters "mode-switch.ipvs.restart: mode-switch.txtar:12".
+func (d Difference) Where() string {
 	file := ""
 	var b strings.Builder
 	if strings.Contains(d.Scenario, ".") {
@@ -239,10 +239,10 @@ func (d Difference) where() string {
 	return b.String()
 }
 
-// caveat says that the modes did not run on the same kernels or versions, if so: then a difference need not be the mode's.
-func caveat(columns []Column) string {
+// Caveat says that the modes did not run on the same kernels or versions, if so: then a difference need not be the mode's.
+func Caveat(columns []Column) string {
 	var what []string
-	if !sameForEachMode(columns, Column.kernel) {
+	if !sameForEachMode(columns, Column.KernelName) {
 		what = append(what, "kernel")
 	}
 	if !sameForEachMode(columns, func(c Column) string { return c.KubeProxy }) {

@@ -65,7 +65,7 @@ func TestDifferences(t *testing.T) {
 			short := shortLabelsOf(run)
 			var got []string
 			for _, d := range Differences(run) {
-				got = append(got, d.where()+" "+d.What+": "+strings.Join(d.outcomes(short), " | "))
+				got = append(got, d.Where()+" "+d.What+": "+strings.Join(d.outcomes(short), " | "))
 			}
 			assert.Equal(t, tt.want, got)
 		})
@@ -82,10 +82,10 @@ func TestDifferencesIgnoreErrors(t *testing.T) {
 
 func TestCaveat(t *testing.T) {
 	of := func(m lab.Mode, k lab.Kernel, v string) Column { return columnOf(cell("s", m, k, v)) }
-	assert.Empty(t, caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onDebian12, "1")}))
-	assert.Empty(t, caveat([]Column{
+	assert.Empty(t, Caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onDebian12, "1")}))
+	assert.Empty(t, Caveat([]Column{
 		of(lab.IPVS, onDebian12, "1"), of(lab.IPVS, onDebian11, "1"), of(lab.NFTables, onDebian11, "1"), of(lab.NFTables, onDebian12, "1"),
 	}))
-	assert.Contains(t, caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "1")}), "same kernel:")
-	assert.Contains(t, caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "2")}), "same kernel and kube-proxy version:")
+	assert.Contains(t, Caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "1")}), "same kernel:")
+	assert.Contains(t, Caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "2")}), "same kernel and kube-proxy version:")
 }

@@ -29,7 +29,7 @@ func findings(run *Run) (single, shared []group) {
 			if c.Verdict != v {
 				continue
 			}
-			if v == lab.Fail || v == lab.Error && (len(deviations(c)) > 0 || len(c.Evidence) > 0) {
+			if v == lab.Fail || v == lab.Error && (len(Deviations(c)) > 0 || len(c.Evidence) > 0) {
 				single = append(single, group{v, c.Reason, []lab.Result{c}})
 				continue
 			}
@@ -72,8 +72,8 @@ func claimText(run *Run, id string) string {
 	return s + ": " + run.Claims[i].Text
 }
 
-// evidenceOf returns the folder of a cell's evidence, joined to base, and the names within it.
-func evidenceOf(base string, r lab.Result) (folder string, names []string) {
+// EvidenceOf returns the folder of a cell's evidence, joined to base, and the names within it.
+func EvidenceOf(base string, r lab.Result) (folder string, names []string) {
 	if len(r.Evidence) == 0 {
 		return "", nil
 	}

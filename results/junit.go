@@ -12,12 +12,32 @@ import (
 	"kplab/lab"
 )
 
-// JUnit writes a run as JUnit XML, in the elements that Jenkins, GitLab and GitHub's reporters share: a testsuite for
-// each setting with its kernel, mode and versions as properties, and a testcase for each scenario with at most one
+// JUnit writes runs as JUnit XML, in the elements that Jenkins, GitLab and GitHub's reporters share: a testsuite for
+// each setting of each run with its kernel, mode and versions as properties, and a testcase for each scenario with at most one
 // failure, error or skipped element. Times are in seconds.
-func JUnit(w io.Writer, run *Run) error {
+func JUnit(w io.Writer, runs ...*Run) error {
+	all := junitSuites{Name: "kplab"}
+	var ms int64
+	for _, run := range runs {
+		ms += run.DurationMs
+		all.add(run)
+	}
+	all.Time = junitSeconds(ms)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(all); err != nil {
+		return fmt.Errorf("encode JUnit XML: %w", err)
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// add appends the suites of a run.
+func (all *junitSuites) add(run *Run) {
 	m := NewMatrix(run)
-	all := junitSuites{Name: "kplab", Time: junitSeconds(run.DurationMs)}
 	labels := labelsOf(run)
 	for _, c := range m.Columns {
 		suite := junitSuite{
@@ -43,16 +63,6 @@ func JUnit(w io.Writer, run *Run) error {
 		all.Skipped += suite.Skipped
 		all.Suites = append(all.Suites, suite)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(all); err != nil {
-		return fmt.Errorf("encode JUnit XML: %w", err)
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
 }
 
 type junitSuites struct {
@@ -117,7 +127,7 @@ func junitProperties(run *Run, c Column) []junitProperty {
 		{"run", run.ID},
 	}
 	for _, m := range run.Machines {
-		if m.Kernel == c.Kernel && m.Userland == c.Userland && m.Substrate == c.Substrate {
+		if m.Kernel == c.Kernel && m.Userland == c.Userland && m.Substrate == c.Substrate && (c.Release == "" || m.Release == c.Release) {
 			for _, tool := range slices.Sorted(maps.Keys(m.Tools)) {
 				p = append(p, junitProperty{"tool." + tool, m.Tools[tool]})
 			}
@@ -135,7 +145,7 @@ func junitCaseOf(run *Run, label string, r lab.Result) junitCase {
 		return c
 	}
 	out := "repeat: " + r.Repro + "\n"
-	if folder, names := evidenceOf(run.Dir, r); folder != "" {
+	if folder, names := EvidenceOf(run.Dir, r); folder != "" {
 		out += "evidence: " + folder + "\n"
 		for _, n := range names {
 			out += "  " + n + "\n"
@@ -156,7 +166,7 @@ func junitCaseOf(run *Run, label string, r lab.Result) junitCase {
 // deviationText spells out each check of a cell that is not as asserted.
 func deviationText(run *Run, r lab.Result) string {
 	var b strings.Builder
-	for _, c := range deviations(r) {
+	for _, c := range Deviations(r) {
 		fmt.Fprintf(&b, "%s: %s\n", c.Step, c.What)
 		if c.Control {
 			b.WriteString("  control\n")

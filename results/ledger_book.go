@@ -124,7 +124,7 @@ func settingOf(tests []*test) (s setting) {
 	for _, t := range tests {
 		c := columnOf(t.cell.Cell)
 		s.modes = appendNew(s.modes, string(c.Mode))
-		s.kernels = appendNew(s.kernels, c.kernel())
+		s.kernels = appendNew(s.kernels, c.KernelName())
 		s.versions = appendNew(s.versions, c.KubeProxy)
 		s.substrates = appendNew(s.substrates, c.Substrate)
 	}
@@ -145,7 +145,7 @@ func (s setting) String() string {
 func evidencePaths(tests []*test) []string {
 	paths := []string{}
 	for _, t := range tests {
-		if folder, _ := evidenceOf(t.dir, t.cell); folder != "" {
+		if folder, _ := EvidenceOf(t.dir, t.cell); folder != "" {
 			paths = appendNew(paths, folder)
 		}
 	}

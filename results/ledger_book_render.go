@@ -21,7 +21,7 @@ func (b *Book) Text(w io.Writer, o TextOptions) error {
 				continue
 			}
 			if !titled {
-				t.line(v.paint(o, v.glyph()+" "+string(v)))
+				t.line(v.paint(o, v.Glyph()+" "+string(v)))
 				titled = true
 			}
 			t.bookRow(row, idWidth)
@@ -78,7 +78,7 @@ func (b *Book) Markdown(w io.Writer) error {
 	}
 	s.WriteString("| id | claim | source | verdict | really, or why untested | modes | kernels | kube-proxy | evidence |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, row := range b.Claims {
-		verdict := row.Verdict.glyph() + " " + string(row.Verdict)
+		verdict := row.Verdict.Glyph() + " " + string(row.Verdict)
 		if row.Verdict == Contradicted {
 			verdict = "**" + verdict + "**"
 		}

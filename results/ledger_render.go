@@ -44,7 +44,7 @@ func LedgerText(w io.Writer, claims []ClaimResult, o TextOptions) error {
 				continue
 			}
 			if !titled {
-				t.line(v.paint(o, v.glyph()+" "+string(v)))
+				t.line(v.paint(o, v.Glyph()+" "+string(v)))
 				titled = true
 			}
 			t.claim(c, idWidth)
@@ -60,7 +60,7 @@ func LedgerText(w io.Writer, claims []ClaimResult, o TextOptions) error {
 		}
 	}
 	if len(untested) > 0 {
-		t.line(Untested.paint(o, Untested.glyph()+" "+string(Untested)))
+		t.line(Untested.paint(o, Untested.Glyph()+" "+string(Untested)))
 		for _, l := range wrap(strings.Join(untested, " "), t.width()-2) {
 			t.line("  " + l)
 		}
@@ -107,7 +107,7 @@ func LedgerMarkdown(w io.Writer, claims []ClaimResult) error {
 	fmt.Fprintf(&b, "# Ledger\n\n%s\n\n", CountClaims(claims))
 	b.WriteString("| id | claim | source | verdict | really | tested on |\n|---|---|---|---|---|---|\n")
 	for _, c := range claims {
-		verdict := c.Verdict.glyph() + " " + string(c.Verdict)
+		verdict := c.Verdict.Glyph() + " " + string(c.Verdict)
 		if c.Verdict == Contradicted {
 			verdict = "**" + verdict + "**"
 		}
@@ -122,7 +122,7 @@ func LedgerMarkdown(w io.Writer, claims []ClaimResult) error {
 	return err
 }
 
-func (v ClaimVerdict) glyph() string {
+func (v ClaimVerdict) Glyph() string {
 	switch v {
 	case Confirmed:
 		return "✓"

@@ -75,7 +75,7 @@ func (m *markdown) grid() {
 }
 
 func (m *markdown) differences() {
-	m.section("What differs between the modes", caveat(m.matrix.Columns), Differences(m.run))
+	m.section("What differs between the modes", Caveat(m.matrix.Columns), Differences(m.run))
 	m.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(m.run))
 	m.section(gapsTitle, gapsCaveat, Gaps(m.run))
 }
@@ -99,7 +99,7 @@ func (m *markdown) section(title, s string, all []Difference) {
 		if d.Control {
 			what += " (control)"
 		}
-		m.printf("| %s | %s | %s |", mdText(d.where()), mdText(strings.Join(d.Claims, ", ")), what)
+		m.printf("| %s | %s | %s |", mdText(d.Where()), mdText(strings.Join(d.Claims, ", ")), what)
 		for _, c := range m.matrix.Columns {
 			m.printf(" %s |", d.observed(c))
 		}
@@ -153,7 +153,7 @@ func (m *markdown) findings() {
 
 func (m *markdown) finding(r lab.Result) {
 	m.printf("### %s — %s\n\n", mdText(r.Scenario), mdText(m.labels[columnOf(r.Cell)]))
-	off := deviations(r)
+	off := Deviations(r)
 	if r.Verdict == lab.Error || len(off) == 0 {
 		m.printf("%s\n\n", mdText(r.Reason))
 	}
@@ -168,7 +168,7 @@ func (m *markdown) finding(r lab.Result) {
 		}
 		m.printf("  - expected: %s\n  - observed: %s\n", mdText(brief(c.Expected)), mdText(brief(c.Observed)))
 	}
-	if folder, names := evidenceOf("", r); folder != "" {
+	if folder, names := EvidenceOf("", r); folder != "" {
 		var links []string
 		for i, n := range names {
 			links = append(links, fmt.Sprintf("[%s](%s)", mdText(n), r.Evidence[i]))
@@ -215,6 +215,9 @@ func mdCode(s string) string {
 	}
 	return fence + s + fence
 }
+
+// CommandLine is a run's command as a shell reads it.
+func CommandLine(run *Run) string { return shellQuote(run.Command) }
 
 // shellQuote writes argv so that a shell reads it as it was.
 func shellQuote(argv []string) string {

@@ -34,9 +34,9 @@ func cellText(r *lab.Result) string {
 	if r == nil {
 		return ""
 	}
-	s := glyph(r.Verdict) + " " + string(r.Verdict)
+	s := Glyph(r.Verdict) + " " + string(r.Verdict)
 	if r.DurationMs > 0 {
-		s += " " + seconds(r.DurationMs)
+		s += " " + Seconds(r.DurationMs)
 	}
 	return s
 }

@@ -224,7 +224,7 @@ func (p *Progress) endLine(r lab.Result) string {
 	s := fmt.Sprintf("[%*d/%s] %s %s  %s", len(total), len(p.ended), total,
 		o.verdict(r.Verdict, pad(string(r.Verdict), 5)), r.Scenario, p.label(r.Cell))
 	if r.Verdict != lab.Skip || r.DurationMs > 0 {
-		s += "  " + seconds(r.DurationMs)
+		s += "  " + Seconds(r.DurationMs)
 	}
 	if r.Verdict != lab.Pass {
 		s += ": " + brief(r.Reason)
@@ -239,7 +239,7 @@ func readyLine(m lab.Machine) string {
 	}
 	s += fmt.Sprintf(" is up: %d cores", m.Cores)
 	if m.BootMs > 0 {
-		s += ", booted in " + seconds(m.BootMs)
+		s += ", booted in " + Seconds(m.BootMs)
 	}
 	if m.Unit > 1 {
 		s += fmt.Sprintf(", %.1f times slower than the reference", m.Unit)

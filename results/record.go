@@ -192,7 +192,7 @@ func judge(r *lab.Result) {
 		r.Reason = fmt.Sprintf("the machine sent the unknown verdict %q", r.Verdict)
 		r.Verdict = lab.Error
 	}
-	off := deviations(*r)
+	off := Deviations(*r)
 	if r.Verdict == lab.Pass && len(off) > 0 {
 		r.Verdict = lab.Fail
 		if slices.ContainsFunc(off, func(c lab.Check) bool { return c.Control }) {

@@ -28,7 +28,7 @@ func TestTextGolden(t *testing.T) {
 func TestGoldens(t *testing.T) {
 	for name, render := range map[string]func(io.Writer, *Run) error{
 		"matrix.md":        Markdown,
-		"junit.xml":        JUnit,
+		"junit.xml":        func(w io.Writer, r *Run) error { return JUnit(w, r) },
 		"differences.txt":  func(w io.Writer, r *Run) error { return DifferencesText(w, r, TextOptions{Width: 160}) },
 		"ledger.md":        func(w io.Writer, r *Run) error { return LedgerMarkdown(w, r.Claims) },
 		"ledger.txt":       func(w io.Writer, r *Run) error { return LedgerText(w, r.Claims, TextOptions{Width: 100}) },
@@ -186,7 +186,7 @@ func TestWrap(t *testing.T) {
 
 func TestSeconds(t *testing.T) {
 	for ms, want := range map[int64]string{0: "0.0s", 840: "0.8s", 59_949: "59.9s", 59_950: "1m00s", 64_400: "1m04s", 3_600_000: "60m00s"} {
-		assert.Equal(t, want, seconds(ms))
+		assert.Equal(t, want, Seconds(ms))
 	}
 }
 

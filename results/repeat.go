@@ -171,7 +171,7 @@ func changedChecks(repeats []lab.Repeat) (changes []CheckChange) {
 // outcomeWord is a check's outcome without what may differ from one repeat to the next; of one that deviates it is all of it.
 func outcomeWord(k lab.Check) string {
 	if !k.OK {
-		return fit(oneLine(k.Observed), maxObserved) + " " + glyph(lab.Fail)
+		return fit(oneLine(k.Observed), maxObserved) + " " + Glyph(lab.Fail)
 	}
 	observed := oneLine(k.Observed)
 	if word := firstWord(observed); word != "" && !distribution.MatchString(observed) {

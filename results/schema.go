@@ -26,6 +26,11 @@ type Run struct {
 	// Sabotage is what was broken on purpose in every cell (`kplab selftest`), "" for nothing. What a sabotaged run saw is no
 	// evidence of anything: it has no Claims.
 	Sabotage string `json:"sabotage,omitempty"`
+	// Shard is which part of a matrix this run is, "2/5" for the second of five (`kplab run --shard`); "" for all of it.
+	Shard string `json:"shard,omitempty"`
+	// Shards are the runs that this one was merged from (`kplab merge`). Started and Finished are then those of the first to begin and
+	// the last to end, and of Host what the shards' hosts have in common: strings that differ are listed, numbers are the smallest.
+	Shards []Shard `json:"shards,omitempty"`
 	// Cells are in the order of the plan. While the run goes on, cells that have not ended are absent. A cell that ran several
 	// times (`kplab run --repeat`) is one of them, with all its runs in Repeats.
 	Cells []lab.Result `json:"cells"`
@@ -34,6 +39,17 @@ type Run struct {
 
 	// Dir is the folder that the run was read from or is written to; evidence paths are relative to it.
 	Dir string `json:"-"`
+}
+
+// Shard is one of the runs that a run was merged from.
+type Shard struct {
+	ID         string    `json:"id"`
+	Shard      string    `json:"shard,omitempty"` // "2/5"
+	Started    time.Time `json:"started"`
+	Finished   time.Time `json:"finished,omitzero"`
+	DurationMs int64     `json:"durationMs"`
+	Host       Host      `json:"host"`
+	Command    []string  `json:"command"`
 }
 
 // Host says where kplab itself ran.

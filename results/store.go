@@ -47,6 +47,8 @@ type Options struct {
 	Claims  []lab.Claim // the catalogue
 	// Sabotage is what is broken on purpose in every cell, "" for nothing.
 	Sabotage string
+	// Shard is which part of a matrix this is ("2/5"), "" for all of it.
+	Shard string
 	// Overwrite lets the run replace one that the folder holds. Files that are not of kplab's making stay.
 	Overwrite bool
 	// Notify, if set, is told each event once it is stored, including those by which the store itself ends the cells of a
@@ -100,7 +102,7 @@ func create(dir string, o Options, now func() time.Time) (_ *Store, err error) {
 	if o.ID == "" {
 		o.ID = started.Format("20060102T150405.000Z")
 	}
-	run := &Run{Schema: Schema, ID: o.ID, Started: started, Host: o.Host, Command: o.Command, Sabotage: o.Sabotage, Dir: dir}
+	run := &Run{Schema: Schema, ID: o.ID, Started: started, Host: o.Host, Command: o.Command, Sabotage: o.Sabotage, Shard: o.Shard, Dir: dir}
 	for _, c := range o.Claims {
 		run.Claims = append(run.Claims, ClaimResult{Claim: c, Verdict: Untested})
 	}

@@ -62,8 +62,8 @@ func (o TextOptions) verdict(v lab.Verdict, s string) string {
 	return o.paint(bold+";"+magenta, s)
 }
 
-// glyph marks a verdict for the eye; the word always stands beside it.
-func glyph(v lab.Verdict) string {
+// Glyph marks a verdict for the eye; the word always stands beside it.
+func Glyph(v lab.Verdict) string {
 	switch v {
 	case lab.Pass:
 		return "✓"
@@ -75,8 +75,8 @@ func glyph(v lab.Verdict) string {
 	return "!"
 }
 
-// seconds writes a duration for people: "0.8s", "1m04s".
-func seconds(ms int64) string {
+// Seconds writes a duration for people: "0.8s", "1m04s".
+func Seconds(ms int64) string {
 	if ms < 59_950 {
 		return fmt.Sprintf("%.1fs", float64(ms)/1000)
 	}

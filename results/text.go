@@ -186,7 +186,7 @@ const (
 )
 
 func (t *text) differences() {
-	t.section("What differs between the modes", caveat(t.matrix.Columns), Differences(t.run))
+	t.section("What differs between the modes", Caveat(t.matrix.Columns), Differences(t.run))
 	t.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(t.run))
 	t.section(gapsTitle, gapsCaveat, Gaps(t.run))
 }
@@ -204,7 +204,7 @@ func (t *text) section(title, s string, all []Difference) {
 	}
 	short := shortLabelsOf(t.run)
 	for _, d := range all {
-		what := d.where() + " " + oneLine(d.What)
+		what := d.Where() + " " + oneLine(d.What)
 		if d.Control {
 			what += " (control)"
 		}
@@ -235,7 +235,7 @@ func (o Outcome) mark() string {
 	if o.OK {
 		return ""
 	}
-	return " " + glyph(lab.Fail)
+	return " " + Glyph(lab.Fail)
 }
 
 // outcomes returns "ipvs reachable", "nftables refused"; of many settings "reachable: ipvs, iptables", "refused: nftables".
@@ -298,8 +298,8 @@ func (t *text) headed(v lab.Verdict, s, sgr string) {
 
 // finding writes what a person needs to act on a cell that failed or erred.
 func (t *text) finding(r lab.Result, labels map[Column]string) {
-	t.headed(r.Verdict, fmt.Sprintf("%s on %s, %s", r.Scenario, labels[columnOf(r.Cell)], seconds(r.DurationMs)), bold)
-	off := deviations(r)
+	t.headed(r.Verdict, fmt.Sprintf("%s on %s, %s", r.Scenario, labels[columnOf(r.Cell)], Seconds(r.DurationMs)), bold)
+	off := Deviations(r)
 	if r.Verdict == lab.Error || len(off) == 0 {
 		t.labeled(2, "reason", r.Reason)
 	}
@@ -317,7 +317,7 @@ func (t *text) finding(r lab.Result, labels map[Column]string) {
 		t.labeled(4, "expected", c.Expected)
 		t.labeled(4, "observed", c.Observed)
 	}
-	if folder, names := evidenceOf(t.run.Dir, r); folder != "" {
+	if folder, names := EvidenceOf(t.run.Dir, r); folder != "" {
 		t.verbatim(2, "evidence", folder)
 		t.labeled(2, "", list(names, maxFiles, ", "))
 	} else {

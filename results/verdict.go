@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"kplab/lab"
 )
@@ -16,13 +17,13 @@ const (
 
 // ExitStatus says how a process that made this run should exit. A deviation outweighs an error: what was seen to deviate
 // stays true whatever else could not be told. A cell whose verdict changed between its repeats counts as a deviation. A run
-// without any cell, and one that was never finished, told nothing.
+// without any cell, one that was never finished and one that lacks a shard have not told everything.
 func ExitStatus(run *Run) int {
 	n := run.Count()
 	switch {
 	case n.Fail > 0, slices.ContainsFunc(run.Cells, VerdictChanged):
 		return ExitFail
-	case n.Error > 0, len(run.Cells) == 0, run.Finished.IsZero():
+	case n.Error > 0, len(run.Cells) == 0, run.Finished.IsZero(), len(run.MissingShards()) > 0:
 		return ExitUnknown
 	}
 	return ExitOK
@@ -74,12 +75,15 @@ func (r *Run) MedianCellMs() int64 {
 
 // Summary is the run in one line: "14 pass, 1 fail, 2 skip, 0 error in 42.3s, median cell 1.2s".
 func (r *Run) Summary() string {
-	s := fmt.Sprintf("%s in %s", r.Count(), seconds(r.DurationMs))
+	s := fmt.Sprintf("%s in %s", r.Count(), Seconds(r.DurationMs))
 	if ms := r.MedianCellMs(); ms > 0 {
-		s += ", median cell " + seconds(ms)
+		s += ", median cell " + Seconds(ms)
 	}
 	if r.Finished.IsZero() {
 		s += " (the run is not finished)"
+	}
+	if missing := r.MissingShards(); len(missing) > 0 {
+		s += " (missing: shard " + strings.Join(missing, ", ") + ")"
 	}
 	return s
 }
@@ -87,8 +91,8 @@ func (r *Run) Summary() string {
 // tells reports whether a cell's checks say something about the system.
 func tells(r lab.Result) bool { return r.Verdict == lab.Pass || r.Verdict == lab.Fail }
 
-// deviations returns the checks that are not as asserted.
-func deviations(r lab.Result) []lab.Check {
+// Deviations returns the checks that are not as asserted.
+func Deviations(r lab.Result) []lab.Check {
 	var out []lab.Check
 	for _, c := range r.Checks {
 		if !c.OK {

@@ -29,6 +29,7 @@ type laboratory struct {
 	absent   map[string]error            // VM kernels that could not be had, by name
 	parallel int
 	kind     kindOptions
+	shard    plan.Shard
 	shell    lab.ShellWhen // on the host kernel
 	dir      string        // of the run's results
 	sabotage string        // what is broken in every cell, "" for nothing

@@ -59,7 +59,7 @@ RESULTS are run folders, or their run.json. What contradicts a claim in one run 
 					return usageError{err}
 				}
 				if run.Sabotage != "" {
-					return usageError{fmt.Errorf("%s was sabotaged on purpose (%s, kplab selftest): it is no evidence; leave it out", dir, run.Sabotage)}
+					return sabotaged(dir, run.Sabotage)
 				}
 				runs = append(runs, run)
 			}

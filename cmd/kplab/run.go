@@ -21,7 +21,7 @@ import (
 
 func newRun() *cobra.Command {
 	var f cellFlags
-	var file string
+	var file, shard string
 	var asJSON, overwrite, keep bool
 	var repeat int
 	c := &cobra.Command{
@@ -36,6 +36,7 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
   kplab run --kernel auto,debian-11,debian-13 --kube-proxy 1.33.13,1.37.2
   kplab run -f matrix.yaml --out results/nightly
   kplab run --kernel host --mode iptables,nftables --repeat 50
+  kplab run --shard 2/5 --out shard-2
   kplab run ./my-case.txtar --kernel debian-12`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -55,6 +56,12 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 					return usageError{fmt.Errorf("each cell %d times: expected 1 or more", repeat)}
 				}
 			}
+			if c.Flags().Changed("shard") {
+				var err error
+				if m.Shard, err = plan.ParseShard(shard); err != nil {
+					return usageError{err}
+				}
+			}
 			o := runOptions{asJSON: asJSON, overwrite: overwrite}
 			if keep {
 				o.shell, m.Parallel = lab.ShellFailed, 1
@@ -65,6 +72,7 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
 	f.add(c, plan.Default())
 	c.Flags().StringVarP(&file, "file", "f", "", "matrix `file` (YAML); flags override it")
 	c.Flags().IntVar(&repeat, "repeat", 1, "run every cell `N` times and report what changed between repeats; exit status 1 if a verdict did")
+	c.Flags().StringVar(&shard, "shard", "", "run part `I/N` of the cells, such as 2/5; kplab merge joins the parts")
 	c.Flags().BoolVar(&asJSON, "json", false, "print run.json instead of the matrix")
 	c.Flags().BoolVar(&keep, "keep", false, "leave a failed cell up and open a shell in its n1 (host kernel, one cell at a time)")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace the run that --out already holds")
@@ -132,7 +140,10 @@ func ready(c *cobra.Command, m plan.Matrix, f *cellFlags) (*laboratory, []lab.Cl
 	if err != nil {
 		return nil, nil, err
 	}
-	l.kind = f.kind
+	l.kind, l.shard = f.kind, m.Shard
+	if len(l.cells()) == 0 {
+		return nil, nil, usageError{fmt.Errorf("shard %s has no cell: there are fewer than %d to share", m.Shard, m.Shard.Count)}
+	}
 	return l, claims, nil
 }
 
@@ -161,7 +172,7 @@ func (l *laboratory) follow(w io.Writer) follower {
 // record runs the laboratory's cells and keeps what they come to in dir. The run is nil where dir cannot hold one.
 func (l *laboratory) record(ctx context.Context, dir string, o results.Options, follow follower) (*results.Run, error) {
 	defer follow.end()
-	o.Command, o.Host, o.Plan, o.Sabotage, o.Notify = os.Args, results.ThisHost(), l.cells(), l.sabotage, follow.add
+	o.Command, o.Host, o.Plan, o.Sabotage, o.Shard, o.Notify = os.Args, results.ThisHost(), l.cells(), l.sabotage, l.shard.String(), follow.add
 	store, err := results.Create(dir, o)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type Matrix struct {
 	Substrates  []string   `json:"substrates,omitempty"`
 	Parallel    int        `json:"parallel,omitempty"` // cells at once on one machine
 	Repeat      int        `json:"repeat,omitempty"`   // how often each cell runs; 0 and 1 = once
+	Shard       Shard      `json:"-"`                  // the part of it that this machine runs
 }
 
 // Default is the matrix of a plain `kplab run`.

@@ -58,7 +58,7 @@ func (m Matrix) Suits(scripts []*script.Script) error {
 
 // Make multiplies the matrix out. A scenario has no cells on a substrate on which it has nothing to show. host is what the host kernel can do; it is looked at only where Auto is asked for. The
 // order is by group (the host first), then scenario, mode and version, so that a run's columns fill from left to right. Cells
-// that are repeated run all once before any runs again.
+// that are repeated run all once before any runs again. Of a matrix with a shard, the cells of the shard.
 func Make(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 	groups := once(m, scripts, host)
 	if m.Repeat > 1 {
@@ -83,6 +83,7 @@ func repeated(cells []lab.Cell, n int) []lab.Cell {
 
 func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 	var groups []Group
+	mine := m.Shard.share(m, scripts)
 	seen := map[string]bool{}
 	for _, substrate := range m.Substrates {
 		for _, userland := range m.Userlands {
@@ -93,6 +94,9 @@ func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 					}
 					for _, mode := range m.Modes {
 						for _, version := range m.KubeProxies {
+							if !mine(substrate, userland, string(mode), version, s.Name) {
+								continue
+							}
 							c := lab.Cell{
 								Scenario: s.Name, Mode: mode, KubeProxy: version, Substrate: substrate,
 								Kernel: lab.Kernel{Name: kernel}, Userland: lab.Userland{Name: userland},
