@@ -65,6 +65,7 @@ type pageView struct {
 	Modes      []differenceView
 	Caveat     string
 	Substrates []differenceView
+	Traffic    trafficTable
 	Ledger     []claimGroup
 	Gaps       []gapGrid
 	Chapters   []chapter
@@ -161,6 +162,7 @@ func (d *data) page(w io.Writer) error {
 	v.Filters = d.filters(v.Rows)
 	v.Modes = d.differences(results.Differences(d.latest))
 	v.Substrates = d.differences(results.SubstrateDifferences(d.latest))
+	v.Traffic = d.traffic()
 	v.Changes = d.changes()
 	v.Ledger = d.ledger(v.Rows)
 	for _, run := range d.runs {
