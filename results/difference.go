@@ -158,7 +158,12 @@ func (p probe) difference(scenario string) Difference {
 	return d
 }
 
+// differs reports whether some outcomes are unlike others. That a cell's kube-proxy runs in the cell's mode, or in another on the
+// way there, is what was asked for and no difference.
 func (d Difference) differs() bool {
+	if !slices.ContainsFunc(d.Outcomes, func(o Outcome) bool { return !o.OK || !isMode(o.Observed) }) {
+		return false
+	}
 	for i, a := range d.Outcomes {
 		for _, b := range d.Outcomes[i+1:] {
 			if a.differs(b) {
@@ -175,6 +180,11 @@ func (a Outcome) differs(b Outcome) bool {
 	}
 	alike := a.Expected == b.Expected && a.OK && b.OK && firstWord(a.Observed) == firstWord(b.Observed)
 	return !alike
+}
+
+func isMode(observed string) bool {
+	_, err := lab.ParseMode(strings.TrimPrefix(observed, "mode: "))
+	return err == nil
 }
 
 // firstWord is the outcome without its details: "reachable" of "reachable by s1". A number is a detail.

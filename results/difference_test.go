@@ -32,6 +32,10 @@ func TestDifferences(t *testing.T) {
 			[]lab.Check{at("9", b, "reachable", "reachable by s1")}, []lab.Check{at("9", b, "reachable", "reachable by s2")}, []lab.Check{at("9", b, "reachable", "reachable by s1")},
 			nil,
 		},
+		"nor does the mode itself": {
+			[]lab.Check{at("9", "proxy-mode n1", "= ipvs", "ipvs")}, []lab.Check{at("9", "proxy-mode n1", "= iptables", "iptables")}, []lab.Check{at("9", "proxy-mode n1", "= nftables", "nftables")},
+			nil,
+		},
 		"nor do numbers": {
 			[]lab.Check{at("9", "ipsets", "some", "17 sets")}, []lab.Check{at("9", "ipsets", "some", "3 sets")}, nil,
 			nil,

@@ -95,7 +95,8 @@ func (s *session) clusterTool(name, summary string) command {
 				if err != nil {
 					return err
 				}
-				s.observe(observation{what: name + " " + strings.Join(args, " "), outcome: strings.TrimSpace(out), attrs: map[string]string{"code": strconv.Itoa(code)}})
+				out = strings.TrimSpace(out)
+				s.observe(observation{what: name + " " + strings.Join(args, " "), outcome: out, got: brief(out), attrs: map[string]string{"code": strconv.Itoa(code)}})
 				return nil
 			}), nil
 		},
@@ -113,6 +114,17 @@ func (s *session) onCluster(do func(context.Context, lab.Cluster) error) action 
 		defer cancel()
 		return do(ctx, c)
 	}
+}
+
+const briefly = 160 // bytes of what a tool printed
+
+// brief is a tool's output as a check shows it: a dumped object would drown it.
+func brief(out string) string {
+	if len(out) <= briefly && !strings.Contains(out, "\n") {
+		return out
+	}
+	first, _, _ := strings.Cut(out, "\n")
+	return fmt.Sprintf("%q and more, %d lines", first[:min(len(first), briefly)], strings.Count(out, "\n")+1)
 }
 
 func firstLineWith(text, part string) string {
