@@ -314,6 +314,14 @@ func (c *Comparison) figures(a, b *figures.Set, o CompareOptions) {
 		attributes = append(attributes, attribute[figures.Group]{k, func(g figures.Group) string { return g.Config[k] }})
 	}
 	m.match(a.Groups(), b.Groups(), attributes, nil)
+	for _, side := range []struct {
+		name string
+		set  *figures.Set
+	}{{"A", a}, {"B", b}} {
+		for _, missing := range side.set.Missing {
+			c.Notes = append(c.Notes, side.name+" lacks figures: "+brief(missing))
+		}
+	}
 	for _, n := range m.notes {
 		c.Notes = append(c.Notes, "figures: "+n)
 	}

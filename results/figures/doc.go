@@ -7,6 +7,7 @@
 //	             configuration lines (kernel, accelerator, cpu, substrate, kube-proxy, nft, iptables)
 //	samples.csv  bench, mode, run, index, value, unit: raw samples of one run each
 //	gaps.csv     pair, services, run, client, at_ms, outcome: what each client saw while kube-proxy changed its mode
+//	bench.json   of it only what was asked for and not measured: leftOut, failures, interrupted
 //
 // Only bench.txt must be there. Columns are found by their names; columns that are not listed are ignored.
 //

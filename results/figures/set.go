@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ const (
 	BenchFile   = "bench.txt"
 	SamplesFile = "samples.csv"
 	GapsFile    = "gaps.csv"
+	BookFile    = "bench.json"
 )
 
 // ErrNone is wrapped by the error of [Read] for a folder that holds no figures.
@@ -29,6 +31,8 @@ type Set struct {
 	Lines   []Line // in the order of bench.txt
 	Samples []Sample
 	Gaps    []Gap
+	// Missing says what was asked for and is not there, and why: "iptables, 30000 Services, run 1: kube-proxy is not synced after 4m45s".
+	Missing []string
 	units   benchfmt.UnitMetadataMap
 }
 
@@ -93,8 +97,40 @@ func Read(dir string) (*Set, error) {
 	if s.Samples, err = readSamples(filepath.Join(dir, SamplesFile)); err != nil {
 		return nil, err
 	}
-	s.Gaps, err = readGaps(filepath.Join(dir, GapsFile))
+	if s.Gaps, err = readGaps(filepath.Join(dir, GapsFile)); err != nil {
+		return nil, err
+	}
+	s.Missing, err = readMissing(filepath.Join(dir, BookFile))
 	return s, err
+}
+
+// readMissing reads what bench.json says of measurements that were asked for and are not there.
+func readMissing(name string) (missing []string, err error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read figures: %w", err)
+	}
+	var book struct {
+		LeftOut  []string `json:"leftOut"`
+		Failures []struct {
+			Kernel, Trial, Name, Reason string
+		} `json:"failures"`
+		Interrupted string `json:"interrupted"`
+	}
+	if err := json.Unmarshal(text, &book); err != nil {
+		return nil, fmt.Errorf("read figures: %s: %w", name, err)
+	}
+	missing = book.LeftOut
+	for _, f := range book.Failures {
+		missing = append(missing, fmt.Sprintf("%s on %s (%s): %s", f.Name, f.Kernel, f.Trial, f.Reason))
+	}
+	if book.Interrupted != "" {
+		missing = append(missing, "the rest of them: "+book.Interrupted)
+	}
+	return missing, nil
 }
 
 func lineOf(r *benchfmt.Result) Line {

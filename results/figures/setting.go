@@ -7,7 +7,7 @@ import (
 
 // settingKeys are the configuration lines that make a setting, in the order in which people read them. Figures that differ in one
 // of them were measured on different things. The version of kube-proxy is not among them: it is what is measured.
-var settingKeys = []string{"kernel", "accelerator", "cpu", "substrate", "userland", "nft", "iptables", "ipvsadm", "ipset"}
+var settingKeys = []string{"kernel", "accelerator", "cpu", "cores", "substrate", "userland", "nft", "iptables", "ipvsadm", "ipset", "min-sync-period"}
 
 // KubeProxyKey is the configuration line of kube-proxy's version.
 const KubeProxyKey = "kube-proxy"
@@ -38,6 +38,8 @@ func (s Setting) String() string {
 		switch k.Name {
 		case "accelerator", "substrate":
 			words = append(words, k.Value)
+		case "cores":
+			words = append(words, k.Value+" cores")
 		default:
 			words = append(words, k.Name+" "+k.Value)
 		}

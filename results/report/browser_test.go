@@ -157,7 +157,7 @@ func TestBrowser(t *testing.T) {
 
 	// Every plot is drawn, and has its words.
 	plots := evaluate[int](t, ctx, `document.querySelectorAll('figure.plot').length`)
-	assert.Equal(t, 9, plots)
+	assert.Equal(t, 13, plots)
 	evaluate[chromedp.Void](t, ctx, `document.querySelectorAll('details').forEach(d => d.open = true)`)
 	drawn := evaluate[int](t, ctx, `Array.from(document.querySelectorAll('figure.plot svg')).filter(s => {
 		const box = s.getBoundingClientRect();

@@ -31,6 +31,7 @@ type cellView struct {
 	ID       string // of its element
 	Cell     lab.Result
 	Run      string // which run, where there are several
+	Several  bool   // of several runs in one field
 	Column   int
 	Label    string // "pass 1.2s"
 	Glyph    string
@@ -97,6 +98,7 @@ func (d *data) rows() (rows []rowView) {
 		}
 		for _, f := range row.Fields {
 			for _, c := range f.Cells {
+				c.Several = len(f.Cells) > 1
 				c.Families, c.Claims = row.Families, row.Claims
 			}
 		}

@@ -19,7 +19,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 		key
 		bench  string
 		keys   []figures.Key
-		floor  bool
+		path   string
 		modes  []string
 		values map[string][]float64
 	}
@@ -30,14 +30,14 @@ func (d *data) drawDistributions(set *figures.Set) error {
 		i := slices.IndexFunc(all, func(o *sampled) bool { return o.key == k })
 		if i < 0 {
 			i = len(all)
-			all = append(all, &sampled{key: k, bench: bench, keys: figures.Without(keys, "mode"), floor: figures.KeyOf(keys, "path") == direct, values: map[string][]float64{}})
+			all = append(all, &sampled{key: k, bench: bench, keys: figures.Without(keys, "mode"), path: figures.KeyOf(keys, "path"), values: map[string][]float64{}})
 		}
 		all[i].modes = appendNew(all[i].modes, s.Mode)
 		all[i].values[s.Mode] = append(all[i].values[s.Mode], s.Value)
 	}
-	floors := slices.ContainsFunc(all, func(s *sampled) bool { return !s.floor })
+	floors := slices.ContainsFunc(all, func(s *sampled) bool { return s.path != floorPath })
 	for _, s := range all {
-		if s.floor && floors {
+		if s.path == floorPath && floors {
 			continue
 		}
 		setting, ok := settingOfSamples(set, s.kernel, s.accelerator)
@@ -47,7 +47,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 		}
 		p := &plot{
 			ID: strings.Join([]string{"distribution", s.facet, s.unit}, "-"), Chapter: s.bench, Kind: distributionPlot,
-			Setting: setting, Unit: s.unit, Title: strings.TrimSpace(s.bench + " " + variant(s.keys, "")),
+			Setting: setting, Unit: s.unit, Title: strings.TrimSpace(s.bench + " " + variant(s.keys)),
 			Head: []string{"mode", "samples", "smallest", "median", "90 %", "99 %", "largest"},
 			Note: fmt.Sprintf("Share of samples that are no larger. Drawn, and given as data, at %d quantiles at most; %s has every sample.", maxQuantiles, figures.SamplesFile),
 		}
@@ -79,14 +79,14 @@ func (d *data) drawDistributions(set *figures.Set) error {
 		}
 		var floor []float64
 		for _, o := range all {
-			if o.floor && !s.floor && o.bench == s.bench && o.unit == s.unit && o.kernel == s.kernel && o.accelerator == s.accelerator && sameLoad(o.keys, s.keys) {
+			if o.path == floorPath && s.path != floorPath && o.bench == s.bench && o.unit == s.unit && o.kernel == s.kernel && o.accelerator == s.accelerator && sameLoad(o.keys, s.keys) {
 				for _, values := range o.values {
 					floor = append(floor, values...)
 				}
 			}
 		}
 		if len(floor) > 0 {
-			add("no Service", chart.Neutral, floor)
+			add(floorName, chart.Neutral, floor)
 		}
 		p.csv = table.bytes()
 		c.Description = describeDistribution(p)
@@ -99,7 +99,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 	return nil
 }
 
-// sameLoad reports whether a connection without a Service was measured beside as many Services as others, or beside an unknown number.
+// sameLoad reports whether the floor was measured for as many Services as another path, or for any number.
 func sameLoad(floor, other []figures.Key) bool {
 	n := figures.KeyOf(floor, "services")
 	return n == "" || n == figures.KeyOf(other, "services")

@@ -29,8 +29,9 @@ func served(outcome string) bool {
 }
 
 // longest is the longest time without an answer: from the last that came before to the first that came after, in milliseconds. A
-// client that was never answered before or after is counted from its first or to its last attempt.
-func (w watch) longest() (ms float64, failed int) {
+// client that was not answered before is counted from its first attempt. One that was not answered again, such as a connection that was
+// reset, is counted to its last attempt and is lost.
+func (w watch) longest() (ms float64, failed int, lost bool) {
 	last := w.gaps[0].AtMs
 	cut := false
 	for i, g := range w.gaps {
@@ -46,7 +47,7 @@ func (w watch) longest() (ms float64, failed int) {
 		}
 		last, cut = g.AtMs, false
 	}
-	return ms, failed
+	return ms, failed, !served(w.gaps[len(w.gaps)-1].Outcome)
 }
 
 // drawGaps makes the timelines of the changes of mode, and the grid of their gaps.
@@ -73,12 +74,7 @@ func (d *data) drawGaps(set *figures.Set) error {
 				row = append(row, "")
 				continue
 			}
-			var gaps []float64
-			for _, w := range watches {
-				ms, _ := w.longest()
-				gaps = append(gaps, ms)
-			}
-			row = append(row, summaryText(gaps)+" ms")
+			row = append(row, clientsText(watches))
 			p, err := gapPlotOf(setting, pair, services, watches)
 			if err != nil {
 				return err
@@ -91,7 +87,36 @@ func (d *data) drawGaps(set *figures.Set) error {
 	return nil
 }
 
-func arrow(pair string) string { return strings.ReplaceAll(pair, "->", " → ") }
+// clientsText is the gap of each client: "clusterip 512 [500, 530] ms, established not answered again in 1 of 3".
+func clientsText(watches []watch) string {
+	var clients []string
+	gaps, lost := map[string][]float64{}, map[string]int{}
+	for _, w := range watches {
+		ms, _, gone := w.longest()
+		clients = appendNew(clients, w.client)
+		if gone {
+			lost[w.client]++
+		} else {
+			gaps[w.client] = append(gaps[w.client], ms)
+		}
+	}
+	var parts []string
+	for _, c := range clients {
+		part := c
+		if len(gaps[c]) > 0 {
+			part += " " + summaryText(gaps[c]) + " ms"
+		}
+		if n := lost[c]; n > 0 {
+			part += fmt.Sprintf(" not answered again in %d of %d", n, n+len(gaps[c]))
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func arrow(pair string) string {
+	return strings.NewReplacer("->", " → ", "-to-", " → ").Replace(pair)
+}
 
 func watchesOf(gaps []figures.Gap, pair string, services int) (all []watch) {
 	for _, g := range gaps {
@@ -140,8 +165,12 @@ func gapPlotOf(setting figures.Setting, pair string, services int, watches []wat
 			}
 		}
 		t.Lanes = append(t.Lanes, lane)
-		ms, failed := w.longest()
-		p.Rows = append(p.Rows, []string{w.run, w.client, count(float64(len(w.gaps))), count(float64(failed)), chart.Number(ms)})
+		ms, failed, lost := w.longest()
+		gap := chart.Number(ms)
+		if lost {
+			gap += ", not answered again"
+		}
+		p.Rows = append(p.Rows, []string{w.run, w.client, count(float64(len(w.gaps))), count(float64(failed)), gap})
 	}
 	t.Outcomes = append(t.Outcomes, chart.Outcome{Name: "answered", Tone: chart.Tone(2), Good: true})
 	slices.Sort(bad)
@@ -152,7 +181,7 @@ func gapPlotOf(setting figures.Setting, pair string, services int, watches []wat
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. ", p.Title)
 	for _, row := range p.Rows {
-		fmt.Fprintf(&b, "Run %s, client %s: %s of %s attempts not answered, longest gap %s ms. ", row[0], row[1], row[3], row[2], row[4])
+		fmt.Fprintf(&b, "Run %s, client %s: %s of %s attempts not answered, longest gap in ms: %s. ", row[0], row[1], row[3], row[2], row[4])
 	}
 	t.Description = b.String()
 	var err error

@@ -93,11 +93,15 @@ func cut(s string, room int, page string) string {
 func (d *data) figuresMarkdown() string {
 	var b strings.Builder
 	b.WriteString("## Figures\n\n")
+	for _, n := range d.notes {
+		fmt.Fprintf(&b, "- not measured, or not shown: %s\n", strings.Join(strings.Fields(n), " "))
+	}
+	b.WriteString("\n")
 	for _, g := range d.gaps {
 		fmt.Fprintf(&b, "### Changing the mode: longest time without an answer\n\n%s\n\n", g.Setting)
 		table(&b, g.Head, g.Rows)
 	}
-	for _, kind := range []string{timePlot, costPlot, distributionPlot} { // of gaps, the grid says it
+	for _, kind := range []string{mainPlot, otherPlot, distributionPlot} { // of gaps, the grid says it
 		for _, p := range d.plots {
 			if p.Kind != kind {
 				continue

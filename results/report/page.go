@@ -120,7 +120,7 @@ type claimView struct {
 // chapter is the plots of one benchmark on one setting, with the note that most of its plots would bear.
 type chapter struct {
 	Bench, Setting, Note      string
-	Times, Costs, Shares, Gap []*plot
+	Main, Others, Shares, Gap []*plot
 }
 
 type runView struct {
@@ -382,17 +382,17 @@ func (d *data) chapters() (all []chapter) {
 			all = append(all, chapter{Bench: p.Chapter, Setting: setting})
 		}
 		c := &all[i]
-		if p.Kind == timePlot || p.Kind == costPlot {
+		if p.Kind == mainPlot || p.Kind == otherPlot {
 			if c.Note == "" {
 				c.Note = p.Note
 			}
 			p.noted = p.Note == c.Note
 		}
 		switch p.Kind {
-		case timePlot:
-			c.Times = append(c.Times, p)
-		case costPlot:
-			c.Costs = append(c.Costs, p)
+		case mainPlot:
+			c.Main = append(c.Main, p)
+		case otherPlot:
+			c.Others = append(c.Others, p)
 		case distributionPlot:
 			c.Shares = append(c.Shares, p)
 		case gapPlot:

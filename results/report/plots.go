@@ -35,8 +35,8 @@ type plot struct {
 
 // The kinds of plots.
 const (
-	timePlot         = "time"
-	costPlot         = "cost"
+	mainPlot         = "main" // what the benchmark is about
+	otherPlot        = "other"
 	distributionPlot = "distribution"
 	gapPlot          = "gap"
 )
@@ -47,8 +47,12 @@ type measured struct {
 	set *figures.Set
 }
 
-// direct is the path of a connection without a Service: what the others are held against.
-const direct = "direct"
+// floorPath is the path of connections that were made before kube-proxy ran: what others are held against, whatever the mode. That to an
+// endpoint itself while kube-proxy runs (direct) is no such thing: in iptables mode it is slower than in others.
+const (
+	floorPath = "floor"
+	floorName = "before kube-proxy"
+)
 
 // draw makes the plots of every setting: figures of different kernels, accelerators or machines never share an axis.
 func (d *data) draw() error {
@@ -117,12 +121,12 @@ func slug(s string) string {
 
 // drawBench makes a plot of each unit and each variant of one benchmark.
 func (d *data) drawBench(setting figures.Setting, bench string, lines []measured) error {
-	x := varying(lines)
+	x, by := varying(lines), seriesKey(lines)
 	sets := foldersOf(lines)
 	var units, facets []string
 	of := map[string][]measured{}
 	for _, l := range lines {
-		facet := figures.NameOf(figures.Without(l.Keys, x, "mode"))
+		facet := figures.NameOf(figures.Without(l.Keys, x, by))
 		if _, ok := of[facet]; !ok {
 			facets = append(facets, facet)
 		}
@@ -133,18 +137,20 @@ func (d *data) drawBench(setting figures.Setting, bench string, lines []measured
 			}
 		}
 	}
+	isFloor := func(facet string) bool { return of[facet][0].Key("path") == floorPath }
 	var floor []measured // shown in the plots of the other paths, and by itself only if there are none
-	if rest := slices.DeleteFunc(slices.Clone(facets), func(f string) bool { return of[f][0].Key("path") == direct }); len(rest) > 0 {
+	if slices.ContainsFunc(facets, func(f string) bool { return !isFloor(f) }) {
 		for _, f := range facets {
-			if of[f][0].Key("path") == direct {
+			if isFloor(f) {
 				floor = append(floor, of[f]...)
 			}
 		}
-		facets = rest
+		facets = slices.DeleteFunc(facets, isFloor)
 	}
+	leading := leadingUnits(units)
 	for _, unit := range units {
 		for _, facet := range facets {
-			series := seriesOf(of[facet], x, unit, sets)
+			series := seriesOf(of[facet], x, by, unit, sets)
 			if len(series) == 0 {
 				continue
 			}
@@ -152,12 +158,12 @@ func (d *data) drawBench(setting figures.Setting, bench string, lines []measured
 				series = append(series, *base)
 			}
 			p := &plot{
-				ID:      strings.Join([]string{bench, figures.NameOf(figures.Without(of[facet][0].Keys, x, "mode")), unit}, "-"),
-				Chapter: bench, Kind: costPlot, Setting: setting, Unit: unit,
-				Title: strings.TrimSpace(bench + " " + variant(of[facet][0].Keys, x)),
+				ID:      strings.Join([]string{bench, figures.NameOf(figures.Without(of[facet][0].Keys, x, by)), unit}, "-"),
+				Chapter: bench, Kind: otherPlot, Setting: setting, Unit: unit,
+				Title: strings.TrimSpace(bench + " " + variant(of[facet][0].Keys, x, by)),
 			}
-			if isTime(unit) {
-				p.Kind = timePlot
+			if slices.Contains(leading, unit) {
+				p.Kind = mainPlot
 			}
 			if err := p.lines(x, series); err != nil {
 				return err
@@ -168,16 +174,49 @@ func (d *data) drawBench(setting figures.Setting, bench string, lines []measured
 	return nil
 }
 
-// isTime reports whether a unit is a latency: what the page shows first.
-func isTime(unit string) bool {
-	of, _, per := strings.Cut(unit, "/")
-	return per && slices.Contains([]string{"ns", "µs", "us", "ms", "s", "sec"}, of)
+// maxLeading is how many units of a benchmark the page shows first.
+const maxLeading = 2
+
+// leadingUnits are the units that a benchmark is about: times and rates, in the order in which it writes them, of quantiles the median.
+// The others are what it costs.
+func leadingUnits(units []string) (leading []string) {
+	for _, unit := range units {
+		of, per, ok := strings.Cut(unit, "/")
+		isTime := slices.Contains([]string{"ns", "µs", "us", "ms", "s", "sec"}, of)
+		isRate := per == "s" || per == "sec"
+		if quantile := strings.LastIndex(unit, "-"); quantile >= 0 && (unit[quantile:] == "-mean" || isQuantile(unit[quantile+1:]) && unit[quantile:] != "-p50") {
+			continue
+		}
+		if ok && (isTime || isRate) && len(leading) < maxLeading {
+			leading = append(leading, unit)
+		}
+	}
+	return leading
 }
 
-// variant says what else a benchmark's name says: "first, endpoints 2".
-func variant(keys []figures.Key, x string) string {
+// isQuantile reports whether the end of a unit is that of a quantile: "p99".
+func isQuantile(s string) bool {
+	_, err := strconv.Atoi(strings.TrimPrefix(s, "p"))
+	return strings.HasPrefix(s, "p") && err == nil
+}
+
+// seriesKey is the key of the name whose values share an axis: the mode, or in a benchmark of changes of mode the client.
+func seriesKey(lines []measured) string {
+	for _, name := range []string{"mode", "client", "pair"} {
+		if slices.ContainsFunc(lines, func(l measured) bool { return l.Key(name) != "" }) {
+			return name
+		}
+	}
+	return "mode"
+}
+
+// variant says what a benchmark's name says but for some of its keys: "first, endpoints 2".
+func variant(keys []figures.Key, without ...string) string {
 	var words []string
-	for _, k := range figures.Without(keys, x, "mode", "gomaxprocs") {
+	for _, k := range figures.Without(keys, append(without, "gomaxprocs")...) {
+		if k.Name == "pair" {
+			k.Value = arrow(k.Value)
+		}
 		if _, err := strconv.ParseFloat(k.Value, 64); err == nil {
 			words = append(words, k.Name+" "+k.Value)
 		} else {
@@ -248,9 +287,9 @@ func foldersOf(lines []measured) map[*figures.Set]string {
 	return names
 }
 
-// seriesOf sorts the runs of one figure into series: by mode, by kube-proxy's version where there are several, and by folder where
+// seriesOf sorts the runs of one figure into series: by the value of a key, which is the mode in most benchmarks, by kube-proxy's version where there are several, and by folder where
 // several folders have the same.
-func seriesOf(lines []measured, x, unit string, sets map[*figures.Set]string) []series {
+func seriesOf(lines []measured, x, by, unit string, sets map[*figures.Set]string) []series {
 	type key struct {
 		mode, proxy string
 		set         *figures.Set
@@ -263,7 +302,7 @@ func seriesOf(lines []measured, x, unit string, sets map[*figures.Set]string) []
 		if i < 0 {
 			continue
 		}
-		k := key{l.Key("mode"), l.Config[figures.KubeProxyKey], l.set}
+		k := key{l.Key(by), l.Config[figures.KubeProxyKey], l.set}
 		if _, ok := of[k]; !ok {
 			keys = append(keys, k)
 		}
@@ -289,7 +328,7 @@ func seriesOf(lines []measured, x, unit string, sets map[*figures.Set]string) []
 			name = unit
 		}
 		tone := toneOf(k.mode)
-		if len(keys) > len(modes) || k.mode == "" {
+		if len(keys) > len(modes) || by != "mode" || k.mode == "" {
 			tone = chart.Tone(i)
 		}
 		all = append(all, series{name, tone, of[k]})
@@ -297,9 +336,9 @@ func seriesOf(lines []measured, x, unit string, sets map[*figures.Set]string) []
 	return all
 }
 
-// floorOf is the series of connections without a Service, over the same x as the others: nil where there is none in this unit.
+// floorOf is the series of connections before kube-proxy ran, over the same x as the others: nil where there is none in this unit.
 func floorOf(lines []measured, x, unit string, others []series) *series {
-	s := series{name: "no Service", tone: chart.Neutral}
+	s := series{name: floorName, tone: chart.Neutral}
 	var at []float64
 	for _, o := range others {
 		for _, r := range o.runs {
@@ -311,7 +350,7 @@ func floorOf(lines []measured, x, unit string, others []series) *series {
 			if v.Unit != unit {
 				continue
 			}
-			r := run{value: v.Value, label: fmt.Sprint(l.Ordinal + 1), mode: direct, proxy: l.Config[figures.KubeProxyKey]}
+			r := run{value: v.Value, label: fmt.Sprint(l.Ordinal + 1), mode: l.Key("mode"), proxy: l.Config[figures.KubeProxyKey]}
 			if value := l.Key(x); value != "" {
 				r.x, _ = strconv.ParseFloat(value, 64)
 				s.runs = append(s.runs, r)

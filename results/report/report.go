@@ -62,8 +62,13 @@ func Read(dir string) (Source, error) {
 	case !errors.Is(noFigures, figures.ErrNone) && !errors.Is(noFigures, fs.ErrNotExist):
 		return s, noFigures
 	}
-	if s.Figures != nil && errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		if s.Figures != nil {
+			return s, nil
+		}
+		if _, there := os.Stat(filepath.Join(s.Dir, figures.BenchFile)); there == nil {
+			return s, noFigures
+		}
 	}
 	return s, err
 }
@@ -244,6 +249,14 @@ func collect(o Options, sources []Source) (*data, error) {
 	d.layout = results.NewLayout(d.runs...)
 	d.latest = results.Latest(d.runs...)
 	d.book = results.NewBook(o.Catalogue, d.runs...)
+	for _, set := range d.sets {
+		for _, m := range set.Missing {
+			if len(d.sets) > 1 {
+				m = filepath.Base(set.Dir) + ": " + m
+			}
+			d.notes = append(d.notes, m)
+		}
+	}
 	if err := d.draw(); err != nil {
 		return nil, err
 	}

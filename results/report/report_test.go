@@ -102,7 +102,7 @@ func measuredSource(t *testing.T, accelerators ...string) Source {
 				for _, services := range []int{100, 1000, 5000} {
 					ms := modes[mode] * float64(services) * (0.9 + 0.2*random.Float64())
 					fmt.Fprintf(&bench, "BenchmarkSync/event=first/services=%d/endpoints=2/mode=%s 1 %.3f ms/sync %.3f ms/programmed %d rules 0 execs\n", services, mode, ms, 1.1*ms, 4*services)
-					for _, path := range []string{"clusterip/position=last", "direct"} {
+					for _, path := range []string{"clusterip/position=last", "direct", "floor"} {
 						name := fmt.Sprintf("Connect/path=%s/services=%d/mode=%s", path, services, mode)
 						fmt.Fprintf(&bench, "Benchmark%s 100 %.2f µs/connect\n", name, 20+5*random.Float64())
 						for i := range 50 {
@@ -152,7 +152,7 @@ func TestWrite(t *testing.T) {
 	assert.Equal(t, lab.Fail, d.Status)
 	assert.Len(t, d.Runs, 2)
 	assert.NotEmpty(t, d.Differences)
-	assert.Len(t, d.Figures, 3*2*4+3*2*2, "sizes, modes, units and paths")
+	assert.Len(t, d.Figures, 3*2*4+3*2*3, "sizes, modes, units and paths")
 	for _, p := range d.Plots {
 		require.NotEmpty(t, p.SVG, p.Title)
 		assert.FileExists(t, filepath.Join(dir, p.SVG))
@@ -164,7 +164,7 @@ func TestWrite(t *testing.T) {
 	for _, p := range d.Plots {
 		kinds[strings.Fields(p.Title)[0]]++
 	}
-	assert.Equal(t, map[string]int{"Sync": 4, "Connect": 1 + 3, "Gap": 1}, kinds, "no plot of the path without a Service alone; a distribution for each size")
+	assert.Equal(t, map[string]int{"Sync": 4, "Connect": 2 + 2*3, "Gap": 1}, kinds, "no plot of the floor alone; a distribution for each size")
 
 	d1 := xml.NewDecoder(strings.NewReader(read(t, dir, junitFile)))
 	for {
@@ -180,7 +180,7 @@ func TestWrite(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(read(t, dir, figuresFile))).ReadAll()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"dir", "bench", "run", "value", "unit", "accelerator", "cpu", "iptables", "kernel", "kube-proxy", "nft"}, rows[0])
-	assert.Len(t, rows, 1+5*2*3*(4+2))
+	assert.Len(t, rows, 1+5*2*3*(4+3))
 
 	again := options(t)
 	again.Dir = dir
@@ -262,12 +262,12 @@ func TestSettingsApart(t *testing.T) {
 	for _, p := range d.plots {
 		kinds[p.Kind]++
 		for _, s := range p.Head[1:] {
-			if p.Kind == timePlot {
+			if p.Kind == mainPlot {
 				assert.NotContains(t, s, "tcg")
 			}
 		}
 	}
-	assert.Equal(t, 2*(2+1), kinds[timePlot], "each of the settings has its own")
+	assert.Equal(t, 2*(2+2), kinds[mainPlot], "each of the settings has its own")
 	assert.Zero(t, kinds[distributionPlot])
 	assert.Len(t, d.notes, 1)
 	assert.Contains(t, d.notes[0], "does not say of which its samples are")
@@ -301,7 +301,7 @@ func TestGap(t *testing.T) {
 		for i, o := range outcomes {
 			w.gaps = append(w.gaps, figures.Gap{AtMs: float64(10 * i), Outcome: map[rune]string{'+': "ok", '-': "timeout"}[o]})
 		}
-		ms, _ := w.longest()
+		ms, _, _ := w.longest()
 		return ms
 	}
 	for outcomes, want := range map[string]float64{"++++": 0, "+--+": 30, "+-++---+": 40, "--+": 20, "+--": 20, "---": 20, "+": 0} {

@@ -39,7 +39,11 @@ func (d *data) count() (n results.Count) {
 // sentence is the verdict in a sentence or two.
 func (d *data) sentence() string {
 	if len(d.runs) == 0 {
-		return fmt.Sprintf("Figures of %s; no cell was run.", plural(len(d.benches()), "benchmark"))
+		s := fmt.Sprintf("Figures of %s; no cell was run.", plural(len(d.benches()), "benchmark"))
+		if n := len(d.notes); n > 0 {
+			s += fmt.Sprintf(" %s to what could not be measured or shown.", plural(n, "note"))
+		}
+		return s
 	}
 	n := d.count()
 	ran := n.Pass + n.Fail
