@@ -41,7 +41,9 @@ func pair(t *testing.T) *Client {
 	return c
 }
 
-func at(port int) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)) }
+func at(port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
+}
 
 func TestProbesAreThoseOfThisProcess(t *testing.T) {
 	c := pair(t)
