@@ -48,6 +48,9 @@ type Fixture struct {
 	streaming context.Context // of what runs in the pods
 	hangUp    context.CancelFunc
 	streams   sync.WaitGroup
+
+	closing  sync.Once
+	closeErr error
 }
 
 const closeDeadline = 10 * time.Second
@@ -96,8 +99,13 @@ func Prepare(ctx context.Context, c *Cluster, s Survey, o Options) (_ *Fixture, 
 	return f, nil
 }
 
-// Close removes what Prepare has made, and returns when it is gone.
+// Close removes what Prepare has made, and returns when it is gone. A second call returns what the first did.
 func (f *Fixture) Close(ctx context.Context) error {
+	f.closing.Do(func() { f.closeErr = f.close(ctx) })
+	return f.closeErr
+}
+
+func (f *Fixture) close(ctx context.Context) error {
 	closing, cancel := context.WithTimeout(ctx, closeDeadline)
 	defer cancel()
 	var g errgroup.Group
