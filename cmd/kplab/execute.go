@@ -31,9 +31,9 @@ type laboratory struct {
 	parallel int
 	kind     kindOptions
 	cluster  *usercluster.Fixture // of a cluster that exists already
-	shell    lab.ShellWhen // on the host kernel
-	dir      string        // of the run's results
-	sabotage string        // what is broken in every cell, "" for nothing
+	shell    lab.ShellWhen        // on the host kernel
+	dir      string               // of the run's results
+	sabotage string               // what is broken in every cell, "" for nothing
 }
 
 // kindOptions say what clusters are like.
