@@ -28,9 +28,11 @@ type Cell struct {
 	KubeProxyPath string   `json:"kubeProxyPath,omitempty"`
 	Userland      Userland `json:"userland"`
 	Substrate     string   `json:"substrate"` // "netns", "kind" or "cluster"
-	// Context and Kubeconfig name the cluster of the substrate "cluster"; Kubeconfig is "" for what kubectl would take.
+	// Context and Kubeconfig name the cluster of the substrate "cluster", PodImage is what its pods run. Kubeconfig is "" for what kubectl
+	// would take, PodImage for the default.
 	Context    string `json:"context,omitempty"`
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	PodImage   string `json:"podImage,omitempty"`
 	// Repeat numbers the runs of a cell that a run repeats, from 1; 0 where it runs once.
 	Repeat int `json:"repeat,omitempty"`
 }
@@ -59,9 +61,12 @@ func (c Cell) Args() string {
 	if c.Substrate == ClusterSubstrate {
 		s := c.Scenario + " --substrate " + ClusterSubstrate
 		if c.Kubeconfig != "" {
-			s += " --kubeconfig " + shellWord(c.Kubeconfig)
+			s += " --kubeconfig " + ShellWord(c.Kubeconfig)
 		}
-		return s + " --context " + shellWord(c.Context)
+		if c.PodImage != "" {
+			s += " --pod-image " + ShellWord(c.PodImage)
+		}
+		return s + " --context " + ShellWord(c.Context)
 	}
 	proxy := c.KubeProxy
 	if c.KubeProxyPath != "" {
@@ -77,8 +82,8 @@ func (c Cell) Args() string {
 	return s
 }
 
-// shellWord quotes what a shell would not take as one word.
-func shellWord(s string) string {
+// ShellWord quotes what a shell would not take as one word.
+func ShellWord(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
 		return s
 	}

@@ -68,9 +68,9 @@ func Connect(kubeconfig, context string) (*Cluster, error) {
 
 // flags are how to name the cluster to kplab.
 func (c *Cluster) flags() string {
-	s := "--context " + c.Context
+	s := "--context " + lab.ShellWord(c.Context)
 	if c.Kubeconfig != "" {
-		s = "--kubeconfig " + c.Kubeconfig + " " + s
+		s = "--kubeconfig " + lab.ShellWord(c.Kubeconfig) + " " + s
 	}
 	return s
 }

@@ -290,7 +290,7 @@ func (e *env) Close() error {
 	services := e.client.CoreV1().Services(e.namespace)
 	list, err := services.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("Services of namespace %s: %w", e.namespace, err)
+		return fmt.Errorf("list the Services of namespace %s: %w", e.namespace, err)
 	}
 	var errs []error
 	for _, svc := range list.Items {

@@ -152,7 +152,7 @@ func podState(pod *corev1.Pod) (hopeless bool, why string) {
 	}
 	for _, s := range pod.Status.ContainerStatuses {
 		if w := s.State.Waiting; w != nil {
-			return slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}, w.Reason),
+			return slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}, w.Reason),
 				w.Reason + " " + w.Message
 		}
 	}

@@ -33,7 +33,7 @@ type clusterOptions struct {
 
 func (o *clusterOptions) add(flags *pflag.FlagSet) {
 	o.addName(flags)
-	flags.StringVar(&o.image, "pod-image", "docker.io/library/busybox:1.36", "with --substrate cluster: `image` of the pods, which needs no more than a shell and gunzip")
+	flags.StringVar(&o.image, "pod-image", defaultPodImage, "with --substrate cluster: `image` of the pods, which needs no more than a shell and gunzip")
 	flags.BoolVar(&o.yes, "yes", false, "with --substrate cluster: create what is needed without asking")
 }
 
@@ -42,6 +42,8 @@ func (o *clusterOptions) addName(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that names the cluster of --substrate cluster (default: $KUBECONFIG or ~/.kube/config)")
 	flags.StringVar(&o.context, "context", "", "`context` of the kubeconfig (default: its current one)")
 }
+
+const defaultPodImage = "docker.io/library/busybox:1.36"
 
 // clusterFlags are those that go with --substrate cluster only.
 var clusterFlags = []string{"kubeconfig", "context", "pod-image", "yes"}
@@ -123,6 +125,9 @@ func readyCluster(c *cobra.Command, m plan.Matrix, f *cellFlags, scripts []*scri
 	cell := lab.Cell{
 		Mode: fixture.Proxy.Mode, KubeProxy: fixture.Proxy.Version, Substrate: lab.ClusterSubstrate, Context: cluster.Context, Kubeconfig: cluster.Kubeconfig,
 		Kernel: lab.Kernel{Name: lab.ClusterSubstrate}, Userland: lab.Userland{Name: lab.ClusterSubstrate},
+	}
+	if f.cluster.image != defaultPodImage {
+		cell.PodImage = f.cluster.image
 	}
 	return &laboratory{scripts: chosen, groups: []plan.Group{plan.In(cell, chosen, m.Repeat)}, parallel: 1, cluster: fixture}, nil
 }

@@ -108,7 +108,7 @@ func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) 
 		if absent != nil || !s.whole() {
 			return lab.Skip, why
 		}
-		return lab.Pass, "without what there is no place for here: " + why
+		return lab.Pass, "left out: " + why
 	}
 	if len(s.checks) == 0 && s.Cell.Mode == lab.NoKubeProxy {
 		return lab.Skip, "every check is about a mode of kube-proxy, and there is no kube-proxy"
