@@ -224,10 +224,12 @@ func (f *Fixture) askMode(ctx context.Context) error {
 	case failed != nil:
 	case said[0] != said[1]:
 		return fmt.Errorf("kube-proxy runs in %s mode on %s and in %s mode on %s: what a run would show is of neither", said[0], f.nodes["n1"].Name, said[1], f.nodes["n2"].Name)
-	case p.Mode != "" && p.Mode != said[0]:
-		f.options.Progress(fmt.Sprintf("cluster: kube-proxy itself says that it runs in %s mode, not in %s mode as it seemed (%s)", said[0], p.Mode, p.Source))
-		fallthrough
 	default:
+		line := fmt.Sprintf("cluster: kube-proxy itself says on both nodes that it runs in %s mode", said[0])
+		if p.Mode != "" && p.Mode != said[0] {
+			line += fmt.Sprintf(", and not %s as it seemed (%s)", p.Mode, p.Source)
+		}
+		f.options.Progress(line)
 		if p.Mode == lab.NoKubeProxy {
 			p.Version = f.nodes["n1"].Kubelet // it is no pod's
 		}
@@ -240,7 +242,7 @@ func (f *Fixture) askMode(ctx context.Context) error {
 // kernels have cannot be tried without changing the nodes, but for what the mode shows.
 func (f *Fixture) Machine(features []string) lab.Machine {
 	n := f.nodes["n1"]
-	m := lab.Machine{Release: n.Release, CPU: "of node " + n.Name, Cores: n.Cores, Features: map[string]bool{}, Unit: 1}
+	m := lab.Machine{Release: n.Release, CPU: "node " + n.Name, Cores: n.Cores, Features: map[string]bool{}, Unit: 1}
 	for _, name := range features {
 		m.Features[name] = false
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 
 	"kplab/lab"
 	"kplab/lab/probe"
@@ -63,7 +64,9 @@ func (h *host) Run(_ context.Context, argv ...string) (string, error) {
 type outside struct {
 	probe.Here
 	addresses map[string][]netip.Addr
-	owned     []netip.Addr
+
+	mu    sync.Mutex
+	owned []netip.Addr
 }
 
 // Name implements lab.Host.

@@ -1,12 +1,14 @@
 package usercluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"kplab/lab"
 	"kplab/lab/probe"
@@ -17,7 +19,7 @@ import (
 const outsideTimeout = 3 * time.Second
 
 // lookOutside finds out whether this machine is a client outside the cluster: one that reaches the InternalIPs of both nodes, in each family.
-// A port of the node's pod is tried, and the kubelet's; anything but silence will do.
+// A port of the node's pod is tried, or where there is none the kubelet's; anything but silence will do.
 func (f *Fixture) lookOutside(ctx context.Context) error {
 	here, err := remote.Describe()
 	if err != nil {
@@ -39,11 +41,22 @@ func (f *Fixture) lookOutside(ctx context.Context) error {
 		f.missing["ext"] = fmt.Sprintf("probes from this machine need raw sockets to tell a refusal from an ICMP error: run kplab as root (%s)", here.RawSockets)
 		return nil
 	}
-	for _, family := range []lab.Family{lab.IPv4, lab.IPv6} {
-		for _, name := range []string{"n1", "n2"} {
-			if err := f.tryNode(ctx, name, family); err != nil {
+	var g errgroup.Group
+	var seen [2][2]string // why, by family and node
+	for i, family := range []lab.Family{lab.IPv4, lab.IPv6} {
+		for j, name := range []string{"n1", "n2"} {
+			g.Go(func() (err error) {
+				seen[i][j], err = f.tryNode(ctx, name, family)
 				return err
-			}
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, family := range []lab.Family{lab.IPv4, lab.IPv6} {
+		if why := cmp.Or(seen[i][0], seen[i][1]); why != "" {
+			f.missing[fmt.Sprintf("ext/%d", family)] = why
 		}
 	}
 	for _, h := range []string{"n1", "n2"} {
@@ -56,47 +69,39 @@ func (f *Fixture) lookOutside(ctx context.Context) error {
 	return nil
 }
 
-// tryNode notes why this machine does not reach a node in a family, or by which address it is seen there.
-func (f *Fixture) tryNode(ctx context.Context, name string, family lab.Family) error {
-	absent := fmt.Sprintf("ext/%d", family)
+// tryNode returns why this machine does not reach a node in a family, and notes by which address it is seen there.
+func (f *Fixture) tryNode(ctx context.Context, name string, family lab.Family) (why string, err error) {
 	h := f.hosts[name]
 	to, ok := h.Address("primary", family)
-	if !ok || f.missing[absent] != "" {
-		return nil // there is nothing to reach
+	if !ok {
+		return "", nil // there is nothing to reach
 	}
-	var ports []int
+	port := f.nodes[name].KubeletPort
 	if h.client != nil {
-		port, err := h.client.Serve(ctx, name, "tcp", 0)
-		if err != nil {
-			return err
+		if port, err = h.client.Serve(ctx, name, "tcp", 0); err != nil {
+			return "", err
 		}
-		ports = append(ports, port)
 	}
-	if port := f.nodes[name].KubeletPort; port != 0 {
-		ports = append(ports, port)
+	if port == 0 {
+		return fmt.Sprintf("this machine has no port of node %s to try", f.nodes[name].Name), nil
 	}
-	outcomes, errs := make([]probe.Outcome, len(ports)), make([]error, len(ports))
-	var wg sync.WaitGroup
-	for i, port := range ports {
-		wg.Go(func() {
-			outcomes[i], errs[i] = probe.Dial(ctx, f.outside, probe.Request{Network: "tcp", Target: netip.AddrPortFrom(to, uint16(port)), Timeout: outsideTimeout})
-		})
+	o, err := probe.Dial(ctx, f.outside, probe.Request{Network: "tcp", Target: netip.AddrPortFrom(to, uint16(port)), Timeout: outsideTimeout})
+	if err != nil {
+		return "", err
 	}
-	wg.Wait()
-	why := "no port to try"
-	reached := false
-	for i, o := range outcomes {
-		if errs[i] != nil {
-			return errs[i]
-		}
-		if o.Source.IsValid() && !slices.Contains(f.outside.owned, o.Source.Addr()) {
-			f.outside.owned = append(f.outside.owned, o.Source.Addr()) // that of a NAT in between
-		}
-		reached = reached || o.Kind == probe.Reachable || o.Kind == probe.Refused || o.Kind == probe.Reset
-		why = o.String()
+	f.outside.seenAs(o.Source.Addr())
+	// The kubelet takes the connection and does not understand the question.
+	if o.Kind == probe.Unreachable || o.Kind == probe.Timeout && o.Detail == "" {
+		return fmt.Sprintf("this machine does not reach %s of node %s: %s", to, f.nodes[name].Name, o), nil
 	}
-	if !reached {
-		f.missing[absent] = fmt.Sprintf("this machine does not reach %s of node %s: %s", to, f.nodes[name].Name, why)
+	return "", nil
+}
+
+// seenAs adds an address by which this machine is seen: it may be that of a NAT in between.
+func (o *outside) seenAs(a netip.Addr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.IsValid() && !slices.Contains(o.owned, a) {
+		o.owned = append(o.owned, a)
 	}
-	return nil
 }

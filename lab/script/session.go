@@ -110,8 +110,8 @@ func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) 
 		}
 		return lab.Pass, "left out: " + why
 	}
-	if len(s.checks) == 0 && s.Cell.Mode == lab.NoKubeProxy {
-		return lab.Skip, "every check is about a mode of kube-proxy, and there is no kube-proxy"
+	if s.Cell.Mode == lab.NoKubeProxy && !s.asserted() {
+		return lab.Skip, "every check is about kube-proxy's modes, and there is no kube-proxy"
 	}
 	if len(s.checks) == 0 {
 		return lab.Error, "the script made no check in this setting"
@@ -121,8 +121,12 @@ func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) 
 
 // whole reports whether the checks are enough to say something: a control, and something that it stands for.
 func (s *session) whole() bool {
-	return slices.ContainsFunc(s.checks, func(c lab.Check) bool { return c.Control }) &&
-		slices.ContainsFunc(s.checks, func(c lab.Check) bool { return !c.Control })
+	return s.asserted() && slices.ContainsFunc(s.checks, func(c lab.Check) bool { return c.Control })
+}
+
+// asserted reports whether anything but controls was checked.
+func (s *session) asserted() bool {
+	return slices.ContainsFunc(s.checks, func(c lab.Check) bool { return !c.Control })
 }
 
 // lacks is why the env has no place for a probe, "" if it has.
