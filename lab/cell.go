@@ -27,7 +27,12 @@ type Cell struct {
 	// KubeProxyPath is set where the user named a binary instead of a version.
 	KubeProxyPath string   `json:"kubeProxyPath,omitempty"`
 	Userland      Userland `json:"userland"`
-	Substrate     string   `json:"substrate"` // "netns" or "kind"
+	Substrate     string   `json:"substrate"` // "netns", "kind" or "cluster"
+	// Context and Kubeconfig name the cluster of the substrate "cluster", PodImage is what its pods run. Kubeconfig is "" for what kubectl
+	// would take, PodImage for the default.
+	Context    string `json:"context,omitempty"`
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	PodImage   string `json:"podImage,omitempty"`
 	// Repeat numbers the runs of a cell that a run repeats, from 1; 0 where it runs once.
 	Repeat int `json:"repeat,omitempty"`
 }
@@ -53,6 +58,16 @@ func (c Cell) Repro() string { return "kplab repro " + c.Args() }
 
 // Args are the scenario and the flags that name this cell alone to any verb that runs cells.
 func (c Cell) Args() string {
+	if c.Substrate == ClusterSubstrate {
+		s := c.Scenario + " --substrate " + ClusterSubstrate
+		if c.Kubeconfig != "" {
+			s += " --kubeconfig " + ShellWord(c.Kubeconfig)
+		}
+		if c.PodImage != "" {
+			s += " --pod-image " + ShellWord(c.PodImage)
+		}
+		return s + " --context " + ShellWord(c.Context)
+	}
 	proxy := c.KubeProxy
 	if c.KubeProxyPath != "" {
 		proxy = c.KubeProxyPath
@@ -66,6 +81,18 @@ func (c Cell) Args() string {
 	}
 	return s
 }
+
+// ShellWord quotes what a shell would not take as one word.
+func ShellWord(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// ClusterSubstrate is the substrate of a cluster that existed before: it dictates the mode, the kernel, kube-proxy and its userland.
+// Cells name the latter three by this word.
+const ClusterSubstrate = "cluster"
 
 // Defaults of the flags that every verb with cells shares.
 const (

@@ -87,6 +87,18 @@ type Cluster interface {
 	NodeName(node string) string
 }
 
+// Partial is an env that has less than the standard one: a cluster that somebody else has made may have one IP family, and no foreign host.
+type Partial interface {
+	// Lacks is why a probe from a host to a place (of a target, before its port: "n1", "n1.secondary", "localhost", "svc/web") cannot be
+	// made in a family, "" if it can.
+	Lacks(from, place string, family Family) string
+}
+
+// AbsentError says that an env lacks what a scenario asks it for. The cell is skipped for it, unless a check has deviated before.
+type AbsentError struct{ Reason string }
+
+func (e *AbsentError) Error() string { return e.Reason }
+
 // ProxyOptions says how to start kube-proxy on a node.
 type ProxyOptions struct {
 	Mode    Mode   // "" = the cell's

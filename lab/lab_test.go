@@ -29,6 +29,13 @@ func TestCellNamesAndRepeatsItself(t *testing.T) {
 	assert.Equal(t, "kplab repro a --mode ipvs --kernel /boot/vmlinuz --kube-proxy ./kube-proxy --userland debian-13", c.Repro())
 }
 
+func TestCellOfAClusterNamesIt(t *testing.T) {
+	c := Cell{Scenario: "a", Mode: IPVS, Kernel: Kernel{Name: "cluster"}, KubeProxy: "1.37.2", Userland: Userland{Name: "cluster"}, Substrate: ClusterSubstrate, Context: "staging"}
+	assert.Equal(t, "kplab repro a --substrate cluster --context staging", c.Repro(), "the cluster has the rest")
+	c.Kubeconfig, c.Context, c.PodImage = "/home/me/my config", "it's", "registry.example/busybox:1"
+	assert.Equal(t, `kplab repro a --substrate cluster --kubeconfig '/home/me/my config' --pod-image registry.example/busybox:1 --context 'it'\''s'`, c.Repro())
+}
+
 func TestDeadlinesNeverShrink(t *testing.T) {
 	assert.Equal(t, 10*time.Second, Deadlines{Unit: 10}.Of(time.Second))
 	assert.Equal(t, time.Second, Deadlines{}.Of(time.Second))

@@ -15,6 +15,10 @@ const (
 	NFTables Mode = "nftables"
 )
 
+// NoKubeProxy stands in for the mode where something else than kube-proxy implements Services. It is none of [Modes]: nothing is started
+// in it, and it is found only in a cluster that existed before.
+const NoKubeProxy Mode = "none"
+
 // Modes lists all modes in the order of the matrix's columns.
 func Modes() []Mode { return []Mode{IPVS, IPTables, NFTables} }
 

@@ -45,7 +45,7 @@ type Gap struct {
 type Result struct {
 	Cell
 	Verdict    Verdict  `json:"verdict"`
-	Reason     string   `json:"reason,omitempty"` // for skip and error; for fail the first deviation
+	Reason     string   `json:"reason,omitempty"` // for skip and error; for fail the first deviation; for a pass, what was left out for want of a place
 	DurationMs int64    `json:"durationMs"`
 	Checks     []Check  `json:"checks"`
 	Gaps       []Gap    `json:"gaps,omitempty"`

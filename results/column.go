@@ -16,11 +16,15 @@ type Column struct {
 	Accelerator string
 	KubeProxy   string
 	Userland    string
-	Substrate   string
+	Substrate   string // "cluster CONTEXT" for one of a cluster that existed before
 }
 
 func columnOf(c lab.Cell) Column {
-	return Column{c.Mode, c.Kernel.Name, c.Kernel.Release, c.Kernel.Accelerator, c.KubeProxy, c.Userland.Name, c.Substrate}
+	substrate := c.Substrate
+	if c.Context != "" {
+		substrate += " " + c.Context
+	}
+	return Column{c.Mode, c.Kernel.Name, c.Kernel.Release, c.Kernel.Accelerator, c.KubeProxy, c.Userland.Name, substrate}
 }
 
 // planned is the column as the plan knows it, before a machine was up.
@@ -123,7 +127,10 @@ func unusual(columns []Column) bool {
 // header returns the column's header lines, with the fourth if all of the setting is asked for.
 func (c Column) header(all bool) []string {
 	lines := []string{string(c.Mode), c.KernelName(), c.KubeProxy}
-	if all {
+	switch {
+	case all && c.Userland == lab.ClusterSubstrate:
+		lines = append(lines, c.Substrate)
+	case all:
 		lines = append(lines, "userland "+c.Userland+" "+c.Substrate)
 	}
 	return lines

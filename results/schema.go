@@ -67,7 +67,7 @@ type Host struct {
 type Machine struct {
 	Kernel    string `json:"kernel"`    // lab.Kernel.Name
 	Userland  string `json:"userland"`  // lab.Userland.Name
-	Substrate string `json:"substrate"` // "netns" or "kind"
+	Substrate string `json:"substrate"` // "netns", "kind" or "cluster"
 	lab.Machine
 }
 

@@ -20,9 +20,15 @@ func newClean() *cobra.Command {
 		Use:   "clean",
 		Short: "Remove the cached kernels, userlands and kube-proxies",
 		Long: `Remove what kplab has cached, the clusters of a kind run that was killed, and the engine that kplab kind engine has started. Nothing else
-is ever left behind: namespaces, links, mounts and processes end with the run, and results are yours.`,
+is ever left behind: namespaces, links, mounts and processes end with the run, and results are yours.
+
+With --kubeconfig or --context it removes the namespaces that runs with --substrate cluster have left in that cluster, and nothing else. Those of a
+run that is under way are among them.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("kubeconfig") || c.Flags().Changed("context") {
+				return cleanCluster(c, f.cluster)
+			}
 			root, err := cacheRoot(f.cache)
 			if err != nil {
 				return err
@@ -53,6 +59,7 @@ is ever left behind: namespaces, links, mounts and processes end with the run, a
 		},
 	}
 	f.addCache(c)
+	f.cluster.addName(c.Flags())
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"kplab/kindcluster/usercluster"
 	"kplab/lab"
 	"kplab/lab/kubeproxy"
 	"kplab/lab/machine"
@@ -29,6 +30,7 @@ type laboratory struct {
 	absent   map[string]error            // VM kernels that could not be had, by name
 	parallel int
 	kind     kindOptions
+	cluster  *usercluster.Fixture // of a cluster that exists already
 	shard    plan.Shard
 	shell    lab.ShellWhen // on the host kernel
 	dir      string        // of the run's results
@@ -173,6 +175,14 @@ func (l *laboratory) inspectHost(ctx context.Context, userland string) (lab.Mach
 	return host, err
 }
 
+// close removes what stands for the cells beside their results. It may be called again, and says the same.
+func (l *laboratory) close(ctx context.Context) error {
+	if l.cluster == nil {
+		return nil
+	}
+	return l.cluster.Close(ctx)
+}
+
 // cells lists the planned cells, machine by machine.
 func (l *laboratory) cells() (cells []lab.Cell) {
 	for _, g := range l.groups {
@@ -202,6 +212,9 @@ func (l *laboratory) job(g plan.Group) lab.Job {
 
 // runner is the machine that a group runs on.
 func (l *laboratory) runner(ctx context.Context, g plan.Group) (lab.Runner, error) {
+	if g.Substrate == lab.ClusterSubstrate {
+		return &clusterRunner{l.cluster}, nil
+	}
 	if g.Substrate == plan.Kind {
 		if g.Kernel != plan.Host {
 			return nil, fmt.Errorf("a kind cluster has the kernel of its engine's machine: --substrate kind goes with --kernel auto or host, not %s", g.Kernel)

@@ -18,6 +18,7 @@ type cellFlags struct {
 	out                                            string
 	cache                                          string
 	kind                                           kindOptions
+	cluster                                        clusterOptions
 }
 
 func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
@@ -30,12 +31,13 @@ func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
 	flags.StringSliceVar(&f.kernels, "kernel", d.Kernels, "`kernels`: auto, host, debian-11, debian-12, debian-13, SUITE[:VERSION] or a vmlinuz's path")
 	flags.StringSliceVar(&f.proxies, "kube-proxy", d.KubeProxies, "kube-proxy `versions`, or paths of binaries")
 	flags.StringSliceVar(&f.userlands, "userland", d.Userlands, "whose nft, iptables and ipset kube-proxy calls: debian-12, debian-13 or host")
-	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind")
+	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind, or cluster: one that exists already")
 	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
 	flags.StringVar(&f.out, "out", "", "`folder` for the results (default results/TIME)")
 	f.addCache(c)
 	flags.StringVar(&f.kind.image, "node-image", "", "kind node `image` (default: the one that kplab kind image builds)")
 	flags.BoolVar(&f.kind.defaults, "kind-defaults", false, "keep kind's own kube-proxy settings (tcpBeLiberal in nftables mode), which hide behaviour")
+	f.cluster.add(flags)
 
 	complete := func(name string, values []string) {
 		// The only error is a flag that does not exist.

@@ -83,6 +83,12 @@ func TestBadInput(t *testing.T) {
 	broken := write("broken.txtar", "# It.\nprob c1 tcp svc/web\n")
 	noPorts := write("no-ports.txtar", "# It.\napply a.yaml\n-- a.yaml --\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  sessionAfinity: None\n")
 	matrix := write("matrix.yaml", "modus: [ipvs]\n")
+	kubeconfig := write("kubeconfig", `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: staging, context: {cluster: c, user: u}}]
+`)
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -108,6 +114,16 @@ func TestBadInput(t *testing.T) {
 		{"matrix file", []string{"run", "-f", matrix}, `unknown field "modus"`},
 		{"matrix file absent", []string{"run", "-f", filepath.Join(dir, "none.yaml")}, "no such file"},
 		{"repro of many cells", []string{"repro", "clusterip-basics", "--mode", "ipvs,nftables"}, "these flags name 2 cells"},
+		{"cluster's flags", []string{"run", "--context", "staging"}, "--context goes with --substrate cluster"},
+		{"cluster beside others", []string{"run", "--substrate", "netns,cluster"}, "--substrate cluster goes without it"},
+		{"cluster's kernel", []string{"run", "--substrate", "cluster", "--kernel", "debian-12"}, "--kernel debian-12: a cluster that exists has its kernel"},
+		{"cluster's nodes", []string{"run", "--substrate", "cluster", "--node-image", "x"}, "--node-image is for clusters that the lab makes"},
+		{"no cluster", []string{"run", "--substrate", "cluster", "--kubeconfig", filepath.Join(dir, "none.conf")}, "no such file"},
+		{"unknown context", []string{"run", "--substrate", "cluster", "--kubeconfig", kubeconfig, "--context", "stagin"}, `unknown context "stagin": did you mean "staging"?`},
+		{"scenario for no cluster in use", []string{"run", "mode-unset", "--substrate", "cluster", "--kubeconfig", kubeconfig}, "scenario mode-unset is not for a cluster in use: mode-unset.txtar:"},
+		{"selftest of a cluster", []string{"selftest", "--substrate", "cluster"}, "a cluster that is in use is not broken on purpose"},
+		{"shell in a cluster", []string{"run", "--substrate", "cluster", "--keep"}, "a node that is in use is left alone"},
+		{"clean of no cluster", []string{"clean", "--kubeconfig", kubeconfig, "--context", "prod"}, `unknown context "prod"`},
 		{"repro of nothing", []string{"repro"}, "which scenario?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -65,7 +65,11 @@ func narrate(w io.Writer, e lab.Event) {
 	switch e.Type {
 	case lab.EventReady:
 		m := e.Machine
-		fmt.Fprintf(w, "machine: %s, %s, %s, %d cores, unit %.1f\n", m.Release, m.Accelerator, m.CPU, m.Cores, m.Unit)
+		accelerator := m.Accelerator
+		if accelerator != "" {
+			accelerator += ", "
+		}
+		fmt.Fprintf(w, "machine: %s, %s%s, %d cores, unit %.1f\n", m.Release, accelerator, m.CPU, m.Cores, m.Unit)
 	case lab.EventStep:
 		fmt.Fprintln(w, e.Message)
 	case lab.EventCheck:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,8 @@ kube-proxy asked for, and show the matrix, the differences between the modes and
   kplab run -f matrix.yaml --out results/nightly
   kplab run --kernel host --mode iptables,nftables --repeat 50
   kplab run --shard 2/5 --out shard-2
-  kplab run ./my-case.txtar --kernel debian-12`,
+  kplab run ./my-case.txtar --kernel debian-12
+  kplab run --substrate cluster --context staging`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, names []string) error {
 			m := plan.Default()
@@ -88,7 +90,10 @@ type runOptions struct {
 }
 
 // runMatrix runs a matrix and shows what it came to.
-func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) error {
+func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) (err error) {
+	if o.shell != lab.ShellNever && slices.Contains(m.Substrates, lab.ClusterSubstrate) {
+		return usageError{fmt.Errorf("--substrate %s has no shell to give: a node that is in use is left alone", lab.ClusterSubstrate)}
+	}
 	if o.shell != lab.ShellNever && !term.IsTerminal(int(os.Stdin.Fd())) {
 		return usageError{errors.New("a shell needs a terminal")}
 	}
@@ -96,6 +101,14 @@ func runMatrix(c *cobra.Command, m plan.Matrix, f *cellFlags, o runOptions) erro
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if closeErr := l.close(context.WithoutCancel(c.Context())); closeErr != nil {
+			fmt.Fprintln(c.ErrOrStderr(), "kplab:", closeErr)
+			if err == nil {
+				err = exitError(results.ExitUnknown)
+			}
+		}
+	}()
 	if l.shell = o.shell; o.shell == lab.ShellAlways && l.groups[0].Kernel != plan.Host {
 		return usageError{errors.New("--shell needs --kernel host: a VM has no terminal to give")}
 	}
@@ -135,6 +148,14 @@ func ready(c *cobra.Command, m plan.Matrix, f *cellFlags) (*laboratory, []lab.Cl
 	claims, err := scenarios.Claims()
 	if err != nil {
 		return nil, nil, err
+	}
+	in, err := inCluster(c, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in {
+		l, err := readyCluster(c, m, f, scripts)
+		return l, claims, err
 	}
 	l, err := prepare(c.Context(), m, scripts, f.cache, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
 	if err != nil {

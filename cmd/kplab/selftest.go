@@ -44,6 +44,9 @@ that does not pass as it is, a machine that died).`,
 			m := plan.Default()
 			f.override(c, &m)
 			m.Scenarios = names
+			if slices.Contains(m.Substrates, lab.ClusterSubstrate) {
+				return usageError{fmt.Errorf("a cluster that is in use is not broken on purpose: selftest goes without --substrate %s", lab.ClusterSubstrate)}
+			}
 			return selftest(c, m, &f, all)
 		},
 	}

@@ -2,9 +2,11 @@ package machine
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -54,6 +56,9 @@ func Features() map[string]bool {
 	}
 	return features
 }
+
+// FeatureNames lists the features that Features tells of, sorted.
+func FeatureNames() []string { return slices.Sorted(maps.Keys(featureProbes())) }
 
 // inNewNetns runs fn in a new network namespace, which ends with it.
 func inNewNetns(fn func() error) error {

@@ -92,7 +92,7 @@ const maxRepeat = 999
 // Userlands and substrates that exist.
 var (
 	Userlands  = []string{"debian-12", "debian-13", "host"}
-	Substrates = []string{lab.DefaultSubstrate, Kind}
+	Substrates = []string{lab.DefaultSubstrate, Kind, lab.ClusterSubstrate}
 )
 
 // Validate checks the words that need no machine to check; all errors are returned, joined.

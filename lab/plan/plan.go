@@ -81,6 +81,19 @@ func repeated(cells []lab.Cell, n int) []lab.Cell {
 	return all
 }
 
+// In is the cells of scripts in a cluster that existed before: in its one setting, which cell has.
+func In(cell lab.Cell, scripts []*script.Script, repeat int) Group {
+	g := Group{Substrate: cell.Substrate, Kernel: cell.Kernel.Name, Userland: cell.Userland.Name}
+	for _, s := range scripts {
+		cell.Scenario = s.Name
+		g.Cells = append(g.Cells, cell)
+	}
+	if repeat > 1 {
+		g.Cells = repeated(g.Cells, repeat)
+	}
+	return g
+}
+
 func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 	var groups []Group
 	mine := m.Shard.share(m, scripts)

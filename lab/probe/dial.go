@@ -16,6 +16,9 @@ import (
 // An ICMP error ends the probe as soon as it comes. A plain TCP client whose own host rejects with ICMP learns of it one
 // retransmission (1 s) later, because the error arrives while connect holds the socket; a plain SCTP client never does.
 func Dial(ctx context.Context, ns Netns, r Request) (Outcome, error) {
+	if there, ok := ns.(Remote); ok {
+		return there.Dial(ctx, r)
+	}
 	switch r.Network {
 	case "udp":
 		return dialUDP(ctx, ns, r)

@@ -17,6 +17,9 @@ import (
 
 // Ping sends one ICMP or ICMPv6 echo request and waits for the reply. r.Network is "icmp"; ports are not used.
 func Ping(ctx context.Context, ns Netns, r Request) (Outcome, error) {
+	if there, ok := ns.(Remote); ok {
+		return there.Dial(ctx, r)
+	}
 	if err := r.validate(); err != nil {
 		return Outcome{}, err
 	}

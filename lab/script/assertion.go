@@ -36,6 +36,9 @@ func (s *session) assertions() map[string]command {
 					return nil, s.state.Setenv(args[0], "0")
 				}
 				return func(context.Context) error {
+					if s.passed {
+						return &lab.AbsentError{Reason: s.absent[len(s.absent)-1]}
+					}
 					if len(s.last) != 1 {
 						return fmt.Errorf("expected one observation before save, have %d", len(s.last))
 					}
@@ -52,6 +55,9 @@ func (s *session) assert(args []string, control, must bool) (action, error) {
 		return nil, err
 	}
 	return func(context.Context) error {
+		if s.passed {
+			return nil
+		}
 		if len(s.last) == 0 {
 			return errors.New("nothing was observed before this line: expected a probe, count, metric or the like")
 		}
@@ -75,7 +81,7 @@ func (s *session) assert(args []string, control, must bool) (action, error) {
 
 // observe replaces what the next assertions look at.
 func (s *session) observe(o ...observation) {
-	s.last = o
+	s.last, s.passed = o, false
 	if s.quiet {
 		return
 	}

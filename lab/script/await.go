@@ -72,6 +72,9 @@ func (s *session) await(ctx context.Context, do action, e *expectation) error {
 	for {
 		s.last = nil
 		err := do(waiting)
+		if err == nil && s.passed {
+			return nil
+		}
 		if err == nil && len(s.last) > 0 {
 			seen = s.last
 			if !slices.ContainsFunc(seen, func(o observation) bool { return !e.meets(o) }) {

@@ -16,7 +16,7 @@ func (s *session) conditions() map[string]script.Cond {
 	all := map[string]script.Cond{
 		"mode": s.oneOf("the cell's proxy mode", []string{"ipvs", "iptables", "nftables"},
 			func() string { return string(s.Cell.Mode) }),
-		"substrate": s.oneOf("what the env is made of", []string{"netns", "kind"},
+		"substrate": s.oneOf("what the env is made of", []string{"netns", "kind", lab.ClusterSubstrate},
 			func() string { return s.Cell.Substrate }),
 		"userland": s.oneOf("whose tools kube-proxy calls", []string{"debian-12", "debian-13", "host"},
 			func() string { return s.Cell.Userland.Name }),

@@ -217,6 +217,12 @@ func (s *session) exchange(ctx context.Context, name string, c *probe.Conn, n in
 
 // spread makes n connections in turn, so that a scheduler sees each before the next.
 func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string) error {
+	what := fmt.Sprintf("spread %s%s %s %d", familyFlag(family), fromName, t.text, n)
+	if why := s.lacks(fromName, t, family); why != "" {
+		s.passOver(what, why)
+		s.last, s.passed = nil, true
+		return nil
+	}
 	from, to, err := s.ends(ctx, fromName, t, family)
 	if err != nil {
 		return err
@@ -241,7 +247,7 @@ func (s *session) spread(ctx context.Context, fromName string, t target, family 
 		failed += count
 	}
 	attrs["failed"] = strconv.Itoa(failed)
-	s.observe(observation{what: fmt.Sprintf("spread %s%s %s %d", familyFlag(family), fromName, t.text, n), outcome: d.String(), attrs: attrs})
+	s.observe(observation{what: what, outcome: d.String(), attrs: attrs})
 	return nil
 }
 

@@ -75,6 +75,20 @@ func (s *session) directives() map[string]command {
 				return func(context.Context) error { return nil }, nil
 			},
 		},
+		"end": {
+			args:    "REASON",
+			summary: "end the script here, with what was checked so far",
+			detail:  []string{"It is for a guarded line, where the rest has no place: [substrate:cluster] end 'the rest restarts kube-proxy'."},
+			parse: func(args []string) (action, error) {
+				if len(args) != 1 {
+					return nil, fmt.Errorf("expected a reason; got %d words", len(args))
+				}
+				if s.dry && len(s.conds) == 0 {
+					return nil, errors.New("expected a condition before it: nothing that follows could ever run")
+				}
+				return func(context.Context) error { return &stopError{lab.Pass, args[0]} }, nil
+			},
+		},
 		"floor": {
 			args:    "off",
 			summary: "run the cells also below the floor of their mode (nftables: kernel 5.13; ipvs: a kernel with IP_VS)",

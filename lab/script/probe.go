@@ -137,9 +137,21 @@ func (p probeSpec) String() string {
 }
 
 // probeAll sends all probes at once: one that waits for its timeout does not hold up the others.
-func (s *session) probeAll(ctx context.Context, all []probeSpec) error {
+func (s *session) probeAll(ctx context.Context, asked []probeSpec) error {
 	ctx, cancel := s.deadline(ctx, probeDeadline+toolDeadline)
 	defer cancel()
+	var all []probeSpec
+	for _, p := range asked {
+		if why := s.lacks(p.from, p.target, p.family); why != "" {
+			s.passOver(p.String(), why)
+			continue
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		s.last, s.passed = nil, true
+		return nil
+	}
 	seen := make([]observation, len(all))
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup

@@ -35,7 +35,8 @@ func (s *Script) KernelUnmet(c lab.Cell, m lab.Machine) string {
 	return ""
 }
 
-// SubstrateUnmet says why the scenario has nothing to show on a substrate: a `requires` line about substrate:. It is "" where it has.
+// SubstrateUnmet says why the scenario has nothing to show on a substrate: a `requires` line about substrate:, or a step that a cluster in use
+// must not see. It is "" where it has.
 func (s *Script) SubstrateUnmet(substrate string) string {
 	sess := &session{script: s, Setting: Setting{Cell: lab.Cell{Substrate: substrate}}}
 	for _, r := range s.Requirements {
@@ -44,6 +45,11 @@ func (s *Script) SubstrateUnmet(substrate string) string {
 		}
 		if holds, err := sess.all([]string{r.Needs}); err == nil && !holds {
 			return fmt.Sprintf("needs %s: %s", r.Needs, r.Reason)
+		}
+	}
+	if substrate == lab.ClusterSubstrate {
+		if step := s.Intrudes(); step != "" {
+			return "is not for a cluster in use: " + step
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,9 @@ type session struct {
 	held   map[string]*heldConn
 	flows  map[string]*probe.Flow
 	series map[string]*series
-	quiet  bool // what is observed is not for the transcript
+	quiet  bool     // what is observed is not for the transcript
+	absent []string // what the env lacks that the script asked for: reasons, each once
+	passed bool     // the last command observed nothing, for such a reason: there is nothing to assert
 	state  *script.State
 }
 
@@ -66,6 +69,9 @@ func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
 		return lab.Error, err.Error()
 	}
 	lines := &lineReader{lines: s.comment, at: &sess.at, log: set.Log}
+	if set.Cell.Mode == lab.NoKubeProxy {
+		lines.omit = aboutKubeProxy
+	}
 	err = sess.engine().Execute(state, s.File, bufio.NewReader(lines), io.Discard)
 	if err == nil {
 		err = sess.proxiesRun()
@@ -76,9 +82,12 @@ func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
 // verdict reads the outcome off the checks and the error that ended the script, if any.
 func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) {
 	var stop *stopError
+	var absent *lab.AbsentError
 	switch {
 	case errors.As(err, &stop) && stop.verdict == lab.Skip:
 		return lab.Skip, stop.reason
+	case errors.As(err, &absent):
+		s.absent = append(s.absent, absent.Reason)
 	case err != nil && !errors.As(err, &stop):
 		if cause := context.Cause(ctx); cause != nil {
 			return lab.Error, fmt.Sprintf("%v (%v)", err, cause)
@@ -95,10 +104,47 @@ func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) 
 			return lab.Fail, fmt.Sprintf("%s: %s: expected %s, observed %s", c.Step, c.What, c.Expected, c.Observed)
 		}
 	}
+	if why := strings.Join(s.absent, "; "); why != "" {
+		if absent != nil || !s.whole() {
+			return lab.Skip, why
+		}
+		return lab.Pass, "left out: " + why
+	}
+	if s.Cell.Mode == lab.NoKubeProxy && !s.asserted() {
+		return lab.Skip, "every check is about kube-proxy's modes, and there is no kube-proxy"
+	}
 	if len(s.checks) == 0 {
 		return lab.Error, "the script made no check in this setting"
 	}
 	return lab.Pass, ""
+}
+
+// whole reports whether the checks are enough to say something: a control, and something that it stands for.
+func (s *session) whole() bool {
+	return s.asserted() && slices.ContainsFunc(s.checks, func(c lab.Check) bool { return c.Control })
+}
+
+// asserted reports whether anything but controls was checked.
+func (s *session) asserted() bool {
+	return slices.ContainsFunc(s.checks, func(c lab.Check) bool { return !c.Control })
+}
+
+// lacks is why the env has no place for a probe, "" if it has.
+func (s *session) lacks(from string, t target, family lab.Family) string {
+	if e, ok := s.Env.(lab.Partial); ok {
+		return e.Lacks(from, t.place, family)
+	}
+	return ""
+}
+
+// passOver notes why a probe is not made.
+func (s *session) passOver(what, why string) {
+	if !slices.Contains(s.absent, why) {
+		s.absent = append(s.absent, why)
+	}
+	if !s.quiet {
+		s.Log(fmt.Sprintf("  %s: not made: %s", what, why))
+	}
 }
 
 // proxiesRun is the guard against the oldest trap: a dead kube-proxy whose rules, or whose predecessor's, still answer.
@@ -129,6 +175,15 @@ type lineReader struct {
 	next  int
 	at    *int
 	log   func(string) // the engine's own transcript comes a section late
+	// omit, if set, says of a line that it has no place in the setting.
+	omit func(line string) bool
+}
+
+// aboutKubeProxy reports whether a line is guarded by kube-proxy's mode or version: where there is none, neither it nor its contrary can be
+// asserted.
+func aboutKubeProxy(line string) bool {
+	g := guards.FindStringSubmatch(line)[1]
+	return strings.Contains(g, "mode:") || strings.Contains(g, "kube-proxy:")
 }
 
 func (r *lineReader) Read(p []byte) (int, error) {
@@ -141,7 +196,13 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	}
 	r.next++
 	*r.at = r.next
-	if text := strings.TrimSpace(line); text != "" {
+	text := strings.TrimSpace(line)
+	switch {
+	case text == "":
+	case r.omit != nil && r.omit(text):
+		r.log("left out, since there is no kube-proxy: " + text)
+		line = "\n"
+	default:
 		r.log(text)
 	}
 	return copy(p, line), nil

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"kplab/kindcluster"
+	"kplab/lab"
+	"kplab/results"
+)
+
+// TestExistingCluster makes a kind cluster, leaves its kube-proxy as kubeadm has set it up, and runs scenarios there as in anybody's cluster.
+func TestExistingCluster(t *testing.T) {
+	if os.Getenv("KPLAB_TEST_KIND") == "" {
+		t.Skip("makes a kind cluster: set KPLAB_TEST_KIND=1, as make test-kind does")
+	}
+	images, err := kindImages(t.Context(), "", func(line string) { t.Log(line) })
+	require.NoError(t, err)
+	image, err := images.Node(t.Context(), lab.DefaultKubeProxy)
+	require.NoError(t, err)
+	cluster, err := kindcluster.Create(t.Context(), kindcluster.Options{Engine: images.Engine, Name: fmt.Sprintf("%d-existing", os.Getpid()), Image: image, Mode: lab.IPTables})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, cluster.Delete(t.Context())) }()
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, cluster.Kubeconfig, 0o600))
+	left := func() string {
+		out, err := cluster.Administer(t.Context(), "kubectl", "get", "namespaces", "-l", "kplab/run", "-o", "name")
+		require.NoError(t, err)
+		return out
+	}
+	run := func(more ...string) ran {
+		// The nodes have the image: nothing is pulled.
+		return kplab(t, append([]string{"run", "hairpin", "nodeport-localhost", "--substrate", "cluster", "--kubeconfig", kubeconfig, "--pod-image", "docker.io/library/busybox:1.35"}, more...)...)
+	}
+
+	r := run()
+	assert.Equal(t, exitUsage, r.status, "nobody can be asked")
+	assert.Contains(t, r.stderr, "6 pods of image docker.io/library/busybox:1.35")
+	assert.Contains(t, r.stderr, "--yes agrees")
+	assert.Empty(t, left())
+
+	r = run("--yes", "--mode", "nftables")
+	assert.Equal(t, exitUsage, r.status)
+	assert.Contains(t, r.stderr, "--mode nftables: kube-proxy of context kind-"+cluster.Name+" runs in iptables mode")
+	assert.Empty(t, left())
+
+	r = run("--yes", "--out", dir+"/run")
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	result, err := results.Read(dir + "/run")
+	require.NoError(t, err)
+	require.Len(t, result.Cells, 2)
+	for _, cell := range result.Cells {
+		assert.Equal(t, lab.Pass, cell.Verdict, "%s: %s", cell.ID(), cell.Reason)
+		assert.Equal(t, lab.IPTables, cell.Mode)
+		assert.Equal(t, lab.DefaultKubeProxy, cell.KubeProxy)
+		assert.Equal(t, lab.ClusterSubstrate, cell.Substrate)
+		assert.NotEmpty(t, cell.Checks)
+	}
+	assert.Empty(t, left(), "the run has removed its namespace")
+	assert.Contains(t, kplab(t, "clean", "--kubeconfig", kubeconfig).stdout, "has no namespace of a run")
+}
