@@ -22,6 +22,7 @@ type snapshot struct {
 	routes    []netlink.Route
 	sysctls   map[string]string // path -> value
 	iptables  map[string]string // restoring command -> rules
+	ipsets    []string
 	nftTables []*nftables.Table
 }
 
@@ -48,6 +49,9 @@ func (h *host) take(ctx context.Context) (*snapshot, error) {
 		if s.iptables[restore], err = h.Run(ctx, save); err != nil {
 			return nil, err
 		}
+	}
+	if s.ipsets, err = h.ipsets(ctx); err != nil {
+		return nil, err
 	}
 	s.nftTables, err = h.foreignTables()
 	return s, err
@@ -135,7 +139,7 @@ func (h *host) dropTables(tables ...*nftables.Table) error {
 
 // restore takes the host back to the snapshot. Each step goes on after the one before has failed.
 func (h *host) restore(ctx context.Context, s *snapshot) error {
-	return errors.Join(h.restoreLinks(s), h.restoreAddresses(s), h.restoreRoutes(s), h.restoreSysctls(s), h.restoreTables(ctx, s))
+	return errors.Join(h.restoreLinks(s), h.restoreAddresses(s), h.restoreRoutes(s), h.restoreSysctls(s), h.restoreTables(ctx, s), h.restoreSets(ctx, s))
 }
 
 // podLink reports whether a node's link is a pod's, by the name that the CNI plugins give it: those come and go with the pods.
@@ -235,6 +239,23 @@ func (h *host) restoreTables(ctx context.Context, s *snapshot) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func (h *host) ipsets(ctx context.Context) ([]string, error) {
+	out, err := h.Run(ctx, "ipset", "list", "-name")
+	return strings.Fields(out), err
+}
+
+// restoreSets destroys the ipsets that a cell has made, once no rule refers to them.
+func (h *host) restoreSets(ctx context.Context, s *snapshot) error {
+	now, err := h.ipsets(ctx)
+	for _, set := range now {
+		if !slices.Contains(s.ipsets, set) {
+			_, destroyErr := h.Run(ctx, "ipset", "destroy", set)
+			err = errors.Join(err, destroyErr)
+		}
+	}
+	return err
 }
 
 // dropNewTables deletes the tables of others that the snapshot does not have.
