@@ -26,6 +26,7 @@ func TestExistingCluster(t *testing.T) {
 	cluster, err := kindcluster.Create(t.Context(), kindcluster.Options{Engine: images.Engine, Name: fmt.Sprintf("%d-existing", os.Getpid()), Image: image, Mode: lab.IPTables})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, cluster.Delete(t.Context())) }()
+	nameControlPlane(t, images.Engine, cluster)
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, cluster.Kubeconfig, 0o600))
@@ -64,4 +65,22 @@ func TestExistingCluster(t *testing.T) {
 	}
 	assert.Empty(t, left(), "the run has removed its namespace")
 	assert.Contains(t, kplab(t, "clean", "--kubeconfig", kubeconfig).stdout, "has no namespace of a run")
+}
+
+// nameControlPlane has kube-proxy on the workers find the API server: the lab's image of it looks names up in /etc/hosts alone, which the kubelet
+// copies from the node when the pod starts.
+func nameControlPlane(t *testing.T, engine *kindcluster.Engine, cluster *kindcluster.Cluster) {
+	t.Helper()
+	const write = `for family in ahostsv4 ahostsv6; do getent $family "$1" | sed -n "1s/ .*/ $1/p" >>/etc/hosts; done`
+	for _, w := range cluster.Workers {
+		_, err := engine.Run(t.Context(), "exec", w.Name, "sh", "-c", write, "sh", cluster.Name+"-control-plane")
+		require.NoError(t, err)
+	}
+	for _, argv := range [][]string{
+		{"kubectl", "-n", "kube-system", "delete", "pod", "-l", "k8s-app=kube-proxy"},
+		{"kubectl", "-n", "kube-system", "rollout", "status", "ds/kube-proxy", "--timeout=120s"},
+	} {
+		_, err := cluster.Administer(t.Context(), argv...)
+		require.NoError(t, err)
+	}
 }

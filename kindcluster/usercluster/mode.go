@@ -122,19 +122,19 @@ const (
 	proxyGetDeadline = 5 * time.Second
 )
 
-// modeOf asks for the mode: kube-proxy itself by way of the API server, its ConfigMap, its log. The first that answers is believed; it is
-// asked again on the node once there is a pod (see Fixture).
+// modeOf asks for the mode: kube-proxy itself by way of the API server, its log, and last its ConfigMap, whose change restarts nothing. The
+// first that answers is believed; kube-proxy is asked again on the node once there is a pod (see Fixture).
 func (c *Cluster) modeOf(ctx context.Context, pod, version string) (mode lab.Mode, source string) {
 	if text, err := c.proxyGet(ctx, pod, "/proxyMode"); err == nil {
 		if m, err := lab.ParseMode(strings.TrimSpace(text)); err == nil {
 			return m, "its /proxyMode"
 		}
 	}
-	if m, err := c.modeConfigured(ctx, version); err == nil {
-		return m, "its ConfigMap"
-	}
 	if m, err := c.modeLogged(ctx, pod); err == nil {
 		return m, "its log"
+	}
+	if m, err := c.modeConfigured(ctx, version); err == nil {
+		return m, "its ConfigMap"
 	}
 	return "", ""
 }

@@ -66,7 +66,7 @@ func (s *session) assert(args []string, control, must bool) (action, error) {
 		}
 		for _, o := range s.last {
 			c := lab.Check{
-				Claim: s.claim, Step: s.step(), What: o.what, Expected: e.text, Observed: o.String(),
+				Claim: s.claimed(), Step: s.step(), What: o.what, Expected: e.text, Observed: o.String(),
 				OK: e.meets(o), Control: control, Contradicts: e.contradicts,
 			}
 			s.checks = append(s.checks, c)
@@ -77,6 +77,14 @@ func (s *session) assert(args []string, control, must bool) (action, error) {
 		}
 		return nil
 	}, nil
+}
+
+// claimed is the claim that a check bears on. Claims are about kube-proxy: where there is none, nothing bears on them.
+func (s *session) claimed() string {
+	if s.Cell.Mode == lab.NoKubeProxy {
+		return ""
+	}
+	return s.claim
 }
 
 // observe replaces what the next assertions look at.

@@ -141,9 +141,9 @@ func TestProbesThatTheEnvHasNoPlaceFor(t *testing.T) {
 }
 
 func TestLinesAboutKubeProxyWhereThereIsNone(t *testing.T) {
-	verdict, reason, transcript := runPartial(t, lab.NoKubeProxy, "probe ext tcp n1:80\n[mode:nftables] expect refused\n[!mode:nftables] expect reachable\n[kube-proxy:>=1.37] control reachable")
+	verdict, reason, transcript := runPartial(t, lab.NoKubeProxy, "claim N1\nprobe ext tcp n1:80\n[mode:nftables] expect refused\n[!mode:nftables] expect reachable\n[kube-proxy:>=1.37] control reachable")
 	assert.Equal(t, lab.Skip, verdict)
-	assert.Contains(t, reason, "not on the nodes' network")
+	assert.Equal(t, "every check is about kube-proxy's modes, and there is no kube-proxy", reason)
 	assert.Contains(t, transcript, "left out, since there is no kube-proxy: [!mode:nftables] expect reachable")
 }
 
@@ -151,4 +151,11 @@ func TestEndKeepsWhatWasChecked(t *testing.T) {
 	verdict, reason, _ := runPartial(t, lab.IPTables, "[substrate:cluster] end 'nothing to do'\nexec n1 reboot")
 	assert.Equal(t, lab.Error, verdict)
 	assert.Equal(t, "the script made no check in this setting", reason)
+}
+
+// Claims are about kube-proxy: what a cluster without it does neither confirms nor contradicts them.
+func TestNoClaimIsBorneOnWithoutKubeProxy(t *testing.T) {
+	for mode, want := range map[lab.Mode]string{lab.NoKubeProxy: "", lab.IPTables: "N1"} {
+		assert.Equal(t, want, (&session{Setting: Setting{Cell: lab.Cell{Mode: mode}}, claim: "N1"}).claimed(), mode)
+	}
 }

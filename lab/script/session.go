@@ -104,14 +104,14 @@ func (s *session) verdict(ctx context.Context, err error) (lab.Verdict, string) 
 			return lab.Fail, fmt.Sprintf("%s: %s: expected %s, observed %s", c.Step, c.What, c.Expected, c.Observed)
 		}
 	}
+	if s.Cell.Mode == lab.NoKubeProxy && !s.asserted() {
+		return lab.Skip, "every check is about kube-proxy's modes, and there is no kube-proxy"
+	}
 	if why := strings.Join(s.absent, "; "); why != "" {
 		if absent != nil || !s.whole() {
 			return lab.Skip, why
 		}
 		return lab.Pass, "left out: " + why
-	}
-	if s.Cell.Mode == lab.NoKubeProxy && !s.asserted() {
-		return lab.Skip, "every check is about kube-proxy's modes, and there is no kube-proxy"
 	}
 	if len(s.checks) == 0 {
 		return lab.Error, "the script made no check in this setting"
