@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -20,9 +21,9 @@ import (
 
 // point is one thing that connections are made to.
 type point struct {
-	path, position string // position is "" for the direct path
+	path, position string // position is "" for a path without a Service
 	target         netip.AddrPort
-	service        *service // nil for the direct path
+	service        *service // nil likewise
 }
 
 func (s *site) connectName(p point) string {
@@ -54,7 +55,7 @@ func (s *site) points(ctx context.Context) ([]point, error) {
 			}
 		}
 	}
-	all := []point{{path: "direct", target: slices.MinFunc(keys(s.services[0].endpoints()), netip.AddrPort.Compare)}}
+	all := []point{s.direct("direct")}
 	for _, path := range []string{"clusterip", "nodeport"} {
 		services := byPath[path]
 		for i, position := range positions {
@@ -123,6 +124,22 @@ func (s *site) connect(ctx context.Context, keep func(lab.Measurement)) error {
 			return report(keep, lab.Measurement{Name: s.connectName(p)}, err)
 		}
 	}
+	return s.sample(ctx, points, keep)
+}
+
+// floor measures the same connection before kube-proxy has run: no rule, no connection tracking. It is not the direct path later on, since
+// in iptables mode every new connection passes the rules of all Services, to a Service or not.
+func (s *site) floor(ctx context.Context, keep func(lab.Measurement)) error {
+	return s.sample(ctx, []point{s.direct("floor")}, keep)
+}
+
+// direct is an endpoint's own address.
+func (s *site) direct(path string) point {
+	return point{path: path, target: slices.MinFunc(keys(s.services[0].endpoints()), netip.AddrPort.Compare)}
+}
+
+// sample connects to points and keeps what each came to.
+func (s *site) sample(ctx context.Context, points []point, keep func(lab.Measurement)) error {
 	samples := make([][]float64, len(points))
 	for i := range samples {
 		samples[i] = make([]float64, 0, s.trial.Samples)
@@ -130,7 +147,7 @@ func (s *site) connect(ctx context.Context, keep func(lab.Measurement)) error {
 	// A collection of the lab's own garbage would be in the samples.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	err = s.client.Do(func() error {
+	err := s.client.Do(func() error {
 		defer pin()()
 		defer undisturbed()()
 		// In a new order each time: what comes after another connection finds warmer caches.
@@ -144,10 +161,9 @@ func (s *site) connect(ctx context.Context, keep func(lab.Measurement)) error {
 				return fmt.Errorf("connection before round %d to %s: %w", round, points[0].target, err)
 			}
 			for _, i := range order.Perm(len(points)) {
-				p := points[i]
-				took, err := timeConnect(p.target)
+				took, err := timeConnect(points[i].target)
 				if err != nil {
-					return fmt.Errorf("connection %d to %s: %w", round, p.target, err)
+					return fmt.Errorf("connection %d to %s: %w", round, points[i].target, err)
 				}
 				if round >= 0 {
 					samples[i] = append(samples[i], took)
@@ -161,7 +177,7 @@ func (s *site) connect(ctx context.Context, keep func(lab.Measurement)) error {
 		return nil
 	})
 	if err != nil {
-		return report(keep, lab.Measurement{Name: s.connectName(point{path: "clusterip", position: "first"})}, err)
+		return report(keep, lab.Measurement{Name: s.connectName(points[len(points)-1])}, err)
 	}
 	for i, p := range points {
 		keep(lab.Measurement{
@@ -251,4 +267,4 @@ func quantiles(samples []float64, unit string) (values []lab.Value) {
 }
 
 // round drops what is below a thousandth.
-func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }

@@ -37,8 +37,9 @@ func countExecs(root string) (*execCounter, error) {
 			if err != nil {
 				continue
 			}
-			// IN_CLOSE keeps two openings apart that the kernel would otherwise report as one. A file of several names is watched once.
-			if _, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN|unix.IN_CLOSE_NOWRITE); err == nil {
+			// To execute a file is to open and then to read it. The reading keeps two openings apart that the kernel would otherwise report
+			// as one. A file of several names is watched once.
+			if _, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN|unix.IN_ACCESS|unix.IN_CLOSE_NOWRITE); err == nil {
 				watched++
 			}
 			break

@@ -52,6 +52,7 @@ func (p *pool) ports() int { return p.next/poolSize + 1 }
 type service struct {
 	object *corev1.Service
 	slices []*discoveryv1.EndpointSlice
+	other  netip.Addr // of the first endpoint, where churn has it change between two
 }
 
 func (s *service) name() string { return s.object.Name }

@@ -243,7 +243,7 @@ func (r *Recorder) measured(t lab.Trial, m lab.Measurement) {
 // isCalibration reports whether a figure is about the lab itself: the floor of its probe, or what its API server takes.
 func isCalibration(name, unit string) bool {
 	return unit == "ms/delivered" || unit == "delivered-%" ||
-		(unit == "us/connect-p50" || unit == "us/connect-p99") && benchParts(name)["path"] == "direct"
+		(unit == "us/connect-p50" || unit == "us/connect-p99") && benchParts(name)["path"] == "floor"
 }
 
 // configuration is what a line of bench.txt was measured in.

@@ -91,6 +91,11 @@ func (s *site) run(ctx context.Context, keep func(lab.Measurement)) error {
 	if err := s.silent(ctx, s.services[0]); err != nil {
 		return err
 	}
+	if wants(Connect) {
+		if err := s.floor(ctx, keep); err != nil {
+			return err
+		}
+	}
 	m, err := s.start(ctx, eventFirst, targets(spread(s.services)))
 	if wants(Sync) || err != nil {
 		if err := report(keep, m, err); err != nil {
@@ -101,6 +106,17 @@ func (s *site) run(ctx context.Context, keep func(lab.Measurement)) error {
 		if err := s.connect(ctx, keep); err != nil {
 			return err
 		}
+	}
+	if wants(Throughput) {
+		if err := s.throughput(ctx, keep); err != nil {
+			return err
+		}
+	}
+	if wants(Churn) {
+		return s.churn(ctx, keep)
+	}
+	if wants(Switch) {
+		return s.switchMode(ctx, keep)
 	}
 	if wants(Sync) {
 		for range repeatsOfSmall {
