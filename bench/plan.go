@@ -151,8 +151,11 @@ func Estimate(t lab.Trial, unit float64) time.Duration {
 	size := float64(t.Services * max(t.Endpoints, 1))
 	seconds := 1.5 + size*60e-6                                                                 // env, objects
 	first := 0.1 + size*map[lab.Mode]float64{lab.NFTables: 60e-6, lab.IPTables: 450e-6}[t.Mode] // a sync of everything
-	if t.Mode == lab.IPVS {
+	switch {
+	case t.Mode == lab.IPVS:
 		first = 0.3 + size*300e-6
+	case t.Mode == lab.NFTables && t.Endpoints > 1: // see syncTime
+		first += float64(t.Services) * float64(t.Services) * 150e-9
 	}
 	has := func(b string) bool { return slices.Contains(t.Benches, b) }
 	seconds += first

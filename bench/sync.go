@@ -59,24 +59,28 @@ func (s *site) read(ctx context.Context) (r reading, err error) {
 func (s *site) options(mode lab.Mode) lab.ProxyOptions {
 	period := s.trial.MinSyncPeriod.String()
 	return lab.ProxyOptions{
-		Mode: mode, Version: s.trial.KubeProxy, Within: syncTime(mode, s.trial.Services*max(s.trial.Endpoints, 1)),
+		Mode: mode, Version: s.trial.KubeProxy, Within: s.syncTime(mode),
 		Set: map[string]string{"iptables.minSyncPeriod": period, "nftables.minSyncPeriod": period},
 	}
 }
 
-// syncTime bounds one sync on the reference machine: many times what it takes, since it stands against a hang only. size is the number
-// of endpoints.
-func syncTime(mode lab.Mode, size int) time.Duration {
-	each := 5 * time.Millisecond
-	if mode == lab.NFTables {
-		each = 3 * time.Millisecond
+// syncTime bounds one sync on the reference machine: many times what it takes, since it stands against a hang only.
+func (s *site) syncTime(mode lab.Mode) time.Duration {
+	limit := 20*time.Second + time.Duration(s.trial.Services*s.trial.Endpoints)*5*time.Millisecond
+	if mode == lab.NFTables && s.trial.Endpoints > 1 {
+		// Each such Service has an anonymous map, and up to 6.18 the kernel walks over all of a transaction's for each of them.
+		limit += time.Duration(s.trial.Services) * time.Duration(s.trial.Services) * time.Microsecond
 	}
-	return 20*time.Second + time.Duration(size)*each
+	return limit
 }
 
 // within gives an event its deadline.
 func (s *site) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := s.deadlines.Of(syncTime(s.trial.Mode, s.trial.Services*max(s.trial.Endpoints, 1)))
+	limit := s.syncTime(s.trial.Mode)
+	if s.trial.To != "" {
+		limit += s.syncTime(s.trial.To)
+	}
+	limit = s.deadlines.Of(limit)
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit.Round(time.Second)))
 }
 

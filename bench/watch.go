@@ -7,13 +7,16 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // How a watch looks. Its thread wakes every tick, reads the nf_tables generation and sends an attempt when that has changed, or when
 // the last one is long enough ago. Thus the moment of a change is known to a tick, and few packets are sent: at 30,000 Services in
 // iptables mode, 2,000 attempts a second would take half a core from kube-proxy.
 const (
-	tick        = 200 * time.Microsecond
+	tick        = 200 * time.Microsecond // on the reference machine
+	longestTick = time.Millisecond       // on any
 	sparse      = 25 * time.Millisecond  // between attempts while the generation stays as it is
 	dense       = 500 * time.Microsecond // between attempts where no generation tells; later a hundredth of what has passed
 	answerTime  = 5 * time.Millisecond   // on the reference machine; after it an attempt counts as not answered
@@ -59,8 +62,20 @@ func (s *site) watch(ctx context.Context, g goal, generations bool, act func() e
 		<-result
 		return seen{}, err
 	}
-	err := <-result
-	return w.seen, err
+	if err := <-result; err != nil {
+		return w.seen, err
+	}
+	return w.seen, s.forget()
+}
+
+// forget empties the node's connection tracking table. An attempt that was sent before its Service was programmed stays there as it was,
+// untranslated, for two minutes, and a later connection from the same port would follow it into nowhere.
+func (s *site) forget() error {
+	err := s.node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	if err != nil {
+		return fmt.Errorf("%s: empty the connection tracking table: %w", s.node.Name(), err)
+	}
+	return nil
 }
 
 type watcher struct {
@@ -91,6 +106,7 @@ func (w *watcher) run(ctx context.Context) (err error) {
 		}
 	}
 	began := time.Now()
+	pause := min(w.site.deadlines.Of(tick), longestTick) // an emulated machine would do nothing else
 	var next time.Time
 	left := 0
 	for first := true; ; first = false {
@@ -120,11 +136,11 @@ func (w *watcher) run(ctx context.Context) (err error) {
 			w.flying = append(w.flying, a)
 			w.seen.attempts++
 			left = max(left-1, 0)
-			pause := sparse
+			wait := sparse
 			if !w.generations {
-				pause = min(max(dense, now.Sub(began)/100), sparse)
+				wait = min(max(w.site.deadlines.Of(dense), now.Sub(began)/100), sparse)
 			}
-			next = now.Add(pause)
+			next = now.Add(wait)
 		}
 		if first {
 			close(w.looking)
@@ -132,7 +148,7 @@ func (w *watcher) run(ctx context.Context) (err error) {
 		if w.land() {
 			return nil
 		}
-		nap(tick)
+		nap(pause)
 	}
 }
 
