@@ -108,6 +108,11 @@ func TestBadInput(t *testing.T) {
 		{"matrix file", []string{"run", "-f", matrix}, `unknown field "modus"`},
 		{"matrix file absent", []string{"run", "-f", filepath.Join(dir, "none.yaml")}, "no such file"},
 		{"repro of many cells", []string{"repro", "clusterip-basics", "--mode", "ipvs,nftables"}, "these flags name 2 cells"},
+		{"bench of the unknown", []string{"bench", "synch"}, `unknown benchmark "synch": did you mean "sync"?`},
+		{"bench's mode", []string{"bench", "--mode", "nftable"}, `unknown mode "nftable": did you mean "nftables"?`},
+		{"bench's Services", []string{"bench", "--services", "0"}, "0 Services: expected 1 to 60000"},
+		{"bench's count", []string{"bench", "--count", "0"}, "each trial 0 times: expected 1 to 1000"},
+		{"bench on kind", []string{"bench", "--substrate", "kind"}, "unknown flag: --substrate"},
 		{"repro of nothing", []string{"repro"}, "which scenario?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
