@@ -18,7 +18,11 @@ type Progress struct {
 	estimated time.Duration
 	took      time.Duration
 	trouble   int
+	said      time.Time // when the last line was
 }
+
+// quietTooLong is after how long a trial's single measurements are told.
+const quietTooLong = 15 * time.Second
 
 // NewProgress says what it follows. Lines go to w.
 func NewProgress(w io.Writer, trials []lab.Trial) *Progress {
@@ -35,17 +39,26 @@ func (p *Progress) Add(e lab.Event) {
 				e.Machine.Release, e.Machine.Accelerator, e.Machine.Cores, e.Machine.Unit, p.left(), len(p.trials))
 		}
 	case lab.EventTrial:
-		p.began, p.trouble = time.Now(), 0
+		p.began, p.said, p.trouble = time.Now(), time.Now(), 0
 	case lab.EventMeasurement:
-		if e.Measurement != nil && e.Measurement.Error != "" {
+		m := e.Measurement
+		switch {
+		case m == nil:
+		case m.Error != "":
 			p.trouble++
-			fmt.Fprintf(p.w, "  %s: %s\n", e.Measurement.Name, e.Measurement.Error)
+			fmt.Fprintf(p.w, "  %s: %s\n", m.Name, m.Error)
+		case len(m.Values) > 0 && time.Since(p.said) > quietTooLong:
+			fmt.Fprintf(p.w, "  %s: %s %s\n", m.Name, short(m.Values[0].Value), m.Values[0].Unit)
+		default:
+			return
 		}
+		p.said = time.Now()
 	case lab.EventTrialEnd:
 		if e.Trial == nil {
 			return
 		}
 		took := time.Since(p.began)
+		p.said = time.Now()
 		p.done++
 		p.took += took
 		p.estimated += Estimate(*e.Trial, p.unit)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ const (
 	SamplesFile  = "samples.csv" // bench, mode, run, index, value, unit: the single operations behind a line
 	GapsFile     = "gaps.csv"    // pair, services, run, client, at_ms, outcome: what clients saw while a mode was switched
 	SettingsFile = "bench.json"  // a Book
+	FailuresDir  = "failures"    // kube-proxy's log of each trial that failed
 )
 
 // Schema is the version of bench.json's form. A reader reads all up to its own.
@@ -167,6 +169,8 @@ func (r *Recorder) Add(e lab.Event) error {
 			r.fail(Failure{Trial: e.Trial.String(), Reason: e.Message})
 		}
 		r.save()
+	case e.Type == lab.EventEvidence && e.Trial != nil:
+		r.evidence(*e.Trial, e.Path, e.Data)
 	case e.Type == lab.EventMeasurement && e.Trial != nil && e.Measurement != nil:
 		r.measured(*e.Trial, *e.Measurement)
 	}
@@ -238,6 +242,17 @@ func (r *Recorder) measured(t lab.Trial, m lab.Measurement) {
 		r.note(r.gaps.out.Write([]string{mode, strconv.Itoa(t.Services), run, a.Client, number(a.AtMs), a.Outcome}))
 	}
 	r.note(r.gaps.flush())
+}
+
+// evidence keeps a file of a trial that failed.
+func (r *Recorder) evidence(t lab.Trial, name string, data []byte) {
+	pair := strings.TrimSuffix(string(t.Mode)+"-to-"+string(t.To), "-to-")
+	dir := filepath.Join(r.dir, FailuresDir, fmt.Sprintf("%s.%s.%d-services.run-%d.%s", strings.ReplaceAll(r.current.Kernel, "/", "_"), pair, t.Services, t.Run, t.KubeProxy))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		r.note(err)
+		return
+	}
+	r.note(os.WriteFile(filepath.Join(dir, filepath.Base(name)), data, 0o666))
 }
 
 // isCalibration reports whether a figure is about the lab itself: the floor of its probe, or what its API server takes.

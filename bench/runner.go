@@ -42,9 +42,9 @@ func (r *Runner) Run(ctx context.Context, job lab.Job, machine lab.Machine, emit
 		}
 		say(lab.Event{Type: lab.EventTrial})
 		end := lab.Event{Type: lab.EventTrialEnd}
-		if err := r.trial(ctx, job, trial, machine, func(m lab.Measurement) {
-			say(lab.Event{Type: lab.EventMeasurement, Measurement: &m})
-		}); err != nil {
+		keep := func(m lab.Measurement) { say(lab.Event{Type: lab.EventMeasurement, Measurement: &m}) }
+		log := func(text string) { say(lab.Event{Type: lab.EventEvidence, Path: "kube-proxy.log", Data: []byte(text)}) }
+		if err := r.trial(ctx, job, trial, machine, keep, log); err != nil {
 			end.Message = err.Error()
 		}
 		say(end)
@@ -59,7 +59,8 @@ func Unmet(mode lab.Mode, machine lab.Machine) string {
 	return new(script.Script).KernelUnmet(lab.Cell{Mode: mode}, machine)
 }
 
-func (r *Runner) trial(ctx context.Context, job lab.Job, trial lab.Trial, machine lab.Machine, keep func(lab.Measurement)) (err error) {
+// trial runs one trial. If it fails, log is given what kube-proxy has logged.
+func (r *Runner) trial(ctx context.Context, job lab.Job, trial lab.Trial, machine lab.Machine, keep func(lab.Measurement), log func(string)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the lab panicked: %v\n%s", p, debug.Stack())
@@ -81,7 +82,12 @@ func (r *Runner) trial(ctx context.Context, job lab.Job, trial lab.Trial, machin
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			log(s.proxy.Log())
+		}
+		err = errors.Join(err, s.close())
+	}()
 	return s.run(ctx, keep)
 }
 

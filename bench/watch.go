@@ -265,6 +265,9 @@ func (w *watcher) changeBefore(began time.Time) time.Time {
 	return began
 }
 
+// visible reports whether a client can see the goal.
+func (g goal) visible() bool { return len(g.reach) > 0 || g.gone.IsValid() || g.landing.IsValid() }
+
 func (g goal) String() string {
 	switch {
 	case g.gone.IsValid():
