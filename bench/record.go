@@ -80,7 +80,6 @@ type Recorder struct {
 	write   *benchfmt.Writer
 	samples *csvFile
 	gaps    *csvFile // nil until there is one
-	config  map[string]string
 	current *MachineBook
 	err     error // the first failure to write
 }

@@ -34,6 +34,7 @@ var shown = map[string][]shownUnit{
 		{unit: "changes/s", title: "endpoint changes a second"},
 		{unit: "ms/programmed-p50", title: "from an endpoint's change to the data plane, median, ms"},
 		{unit: "ms/programmed-p99", title: "the same, 99th percentile, ms"},
+		{unit: "growth", title: "latencies of the second half to those of the first (near 1: kube-proxy keeps up)"},
 		{unit: "kube-proxy-cpu-%", title: "CPU of kube-proxy, % of a core"},
 		{unit: "children-cpu-%", title: "CPU of the tools that it runs, % of a core"},
 		{unit: "ms/drain", title: "from the last change until all is programmed, ms"},

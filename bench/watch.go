@@ -291,7 +291,7 @@ func (s *site) serves(ctx context.Context, svc *service) error {
 			s.sink.drain()
 			_, arrived, err := s.try(target, s.deadlines.Of(time.Second))
 			if err != nil {
-				return fmt.Errorf("Service %s at %s does not serve: %w", svc.name(), target, err)
+				return fmt.Errorf("%s does not serve Service %s: %w", target, svc.name(), err)
 			}
 			for range 100 { // the client is connected a moment before the server
 				if len(arrived) > 0 {
