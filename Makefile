@@ -60,6 +60,12 @@ bench-blog: build ## first-packet latency and sync at 5,000, 10,000 and 30,000 S
 bench-blog-vm: build ## the same in all three modes, in one VM (only with KVM: emulated, ipvs mode's first sync alone takes hours)
 	./kplab bench sync connect $(BLOG) --count 6 --samples 2000 --kernel debian-12
 
+.PHONY: bench-published
+bench-published: build ## sync at sizes that others have published, with each minor version: 10,000 Services of 2 endpoints, 44,000 of 1, one of 100,000
+	./kplab bench sync --mode iptables,nftables --kernel host --services 10000 --endpoints 2 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
+	./kplab bench sync --mode nftables --kernel host --services 44000 --endpoints 1 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
+	./kplab bench sync --mode nftables --kernel host --services 1 --endpoints 100000 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
+
 .PHONY: fuzz
 fuzz: ## fuzz the script parser and the manifest decoder, a minute each
 	go test -run '^$$' -fuzz FuzzParse -fuzztime 60s ./lab/script
