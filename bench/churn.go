@@ -59,7 +59,7 @@ func (s *site) change(ctx context.Context, svc *service) (netip.AddrPort, error)
 
 func (s *site) churnAt(ctx context.Context, rate int, canary *service) (m lab.Measurement, err error) {
 	m = lab.Measurement{Name: s.churnName(rate), SampleUnit: "ms/programmed"}
-	before, err := s.read(ctx)
+	before, err := s.before(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -90,7 +90,7 @@ func (s *site) churnAt(ctx context.Context, rate int, canary *service) (m lab.Me
 	if err = errors.Join(err, changes.err); err != nil {
 		return m, err
 	}
-	after, err := s.read(ctx)
+	after, err := s.after(ctx)
 	if err != nil {
 		return m, err
 	}

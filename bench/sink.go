@@ -44,7 +44,7 @@ func newSink(h lab.Host, port, n int) (*sink, error) {
 	return s, nil
 }
 
-// drain takes all connections that wait, closes them and returns where they had arrived; nil connections of one that took nothing.
+// drain takes all connections that wait, closes them and returns where they had arrived.
 func (s *sink) drain() (arrived []netip.AddrPort) {
 	for _, l := range s.listeners {
 		for {

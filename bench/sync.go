@@ -45,8 +45,19 @@ type reading struct {
 	metrics lab.Metrics
 }
 
-// read reads what kube-proxy has used and done so far. Metrics come last: to render them costs it CPU.
-func (s *site) read(ctx context.Context) (r reading, err error) {
+// before reads what kube-proxy has used and done so far. Metrics come first: to render them costs it CPU.
+func (s *site) before(ctx context.Context) (r reading, err error) {
+	if r.metrics, err = s.proxy.Metrics(ctx); err != nil {
+		return r, err
+	}
+	pid, _ := s.proxy.Current()
+	r.usage, err = usageOf(pid)
+	r.execs = s.execs.count()
+	return r, err
+}
+
+// after reads it again, metrics last.
+func (s *site) after(ctx context.Context) (r reading, err error) {
 	pid, _ := s.proxy.Current()
 	if r.usage, err = usageOf(pid); err != nil {
 		return r, err
@@ -82,12 +93,12 @@ func (s *site) within(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit.Round(time.Second)))
 }
 
-// name is a measurement's name.
+// syncName is the name of an event's measurement.
 func (s *site) syncName(event string) string {
 	return fmt.Sprintf("Sync/event=%s/services=%d/endpoints=%d/mode=%s", event, s.trial.Services, s.trial.Endpoints, s.trial.Mode)
 }
 
-// start starts kube-proxy, measures until the data plane serves what targets name, and until it is synced. kept is emitted as event.
+// start starts kube-proxy and measures until the targets answer, one after the other, and until it is synced.
 func (s *site) start(ctx context.Context, event string, targets []netip.AddrPort) (lab.Measurement, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -112,7 +123,7 @@ func (s *site) start(ctx context.Context, event string, targets []netip.AddrPort
 		return m, err
 	}
 	pid, began := s.proxy.Current()
-	after, err := s.read(ctx)
+	after, err := s.after(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -186,7 +197,7 @@ func (s *site) event(ctx context.Context, event string, g goal, act func() error
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	m := lab.Measurement{Name: s.syncName(event), Iters: 1}
-	before, err := s.read(ctx)
+	before, err := s.before(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -290,7 +301,7 @@ func (s *site) restart(ctx context.Context, keep func(lab.Measurement)) error {
 		if err := s.proxy.Stop(ctx); err != nil {
 			return m, err
 		}
-		added := newService("added-meanwhile", s.trial.Endpoints, &s.pool)
+		added := newService("added-meanwhile", min(s.trial.Endpoints, mostLanding), &s.pool)
 		if err := s.apply(ctx, added); err != nil {
 			return m, err
 		}
