@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -235,7 +236,8 @@ func showBench(w io.Writer, book bench.Book, dir string) error {
 		return nil
 	}
 	for _, f := range book.Failures {
-		fmt.Fprintln(w, "not measured:", strings.Join(strings.Fields(fmt.Sprint(f.Kernel, " ", f.Trial, " ", f.Name, ": ", f.Reason)), " "))
+		what := slices.DeleteFunc([]string{f.Kernel, f.Trial, f.Name}, func(s string) bool { return s == "" })
+		fmt.Fprintf(w, "not measured: %s: %s\n", strings.Join(what, ", "), strings.TrimSpace(f.Reason))
 	}
 	if book.Interrupted != "" {
 		fmt.Fprintln(w, "not complete:", book.Interrupted)
