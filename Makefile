@@ -50,8 +50,25 @@ test-kind: build kind-tools ## the kind tests: a real cluster; starts a containe
 	KPLAB_TEST_KIND=1 CGO_ENABLED=0 go test -p 1 -count=1 -timeout 40m -v -run "TestKind|TestWrite|TestLimit|TestCap" ./cmd/kplab ./kindcluster/...
 
 .PHONY: bench
-bench: build ## time one cell and the making of an env
+bench: build ## time one cell and the making of an env, and kube-proxy in a quick shape (kplab bench --quick)
 	go test -run '^$$' -bench . -count 5 ./netns ./bench
+	./kplab bench --quick
+
+# One endpoint: a first packet does not care, and nftables mode's first sync with more of them takes minutes at this size.
+BLOG := --services 5000,10000,30000 --endpoints 1
+.PHONY: bench-blog
+bench-blog: build ## first-packet latency and sync at 5,000, 10,000 and 30,000 Services, as the Kubernetes blog's chart has them, in the modes that this kernel can run
+	./kplab bench sync connect $(BLOG) --count 6 --samples 2000 --kernel host
+
+.PHONY: bench-blog-vm
+bench-blog-vm: build ## the same in all three modes, in one VM (only with KVM: emulated, ipvs mode's first sync alone takes hours)
+	./kplab bench sync connect $(BLOG) --count 6 --samples 2000 --kernel debian-12
+
+.PHONY: bench-published
+bench-published: build ## sync at sizes that others have published, with each minor version: 10,000 Services of 2 endpoints, 44,000 of 1, one of 100,000
+	./kplab bench sync --mode iptables,nftables --kernel host --services 10000 --endpoints 2 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
+	./kplab bench sync --mode nftables --kernel host --services 44000 --endpoints 1 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
+	./kplab bench sync --mode nftables --kernel host --services 1 --endpoints 100000 --count 3 --kube-proxy 1.33.13,1.34.4,1.35.4,1.36.3,1.37.2
 
 .PHONY: fuzz
 fuzz: ## fuzz the script parser and the manifest decoder, a minute each

@@ -110,6 +110,8 @@ type ProxyOptions struct {
 	Env []string
 	// Args adds command-line flags.
 	Args []string
+	// Within is how long each of its syncs may take on the reference machine; 0 means the usual 20 s.
+	Within time.Duration
 }
 
 // Proxy is the kube-proxy of one node.

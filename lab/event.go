@@ -15,6 +15,10 @@ const (
 	EventEnd      EventType = "cell-end"   // Cell came to Result
 	EventLog      EventType = "log"        // the machine says Message
 	EventDone     EventType = "done"       // the machine has no more cells
+
+	EventTrial       EventType = "trial-start" // Trial begins
+	EventMeasurement EventType = "measurement" // Trial came to Measurement
+	EventTrialEnd    EventType = "trial-end"   // Trial is over; Message says why, if it could not go on
 )
 
 // Event is one line of the stream that a machine sends while it runs a job, as JSON: the same from the host and from a VM.
@@ -29,6 +33,9 @@ type Event struct {
 	Path    string    `json:"path,omitempty"` // of evidence, relative to the cell's folder
 	Data    []byte    `json:"data,omitempty"`
 	Message string    `json:"message,omitempty"`
+
+	Trial       *Trial       `json:"trial,omitempty"`
+	Measurement *Measurement `json:"measurement,omitempty"`
 }
 
 // Machine is what a machine says of itself once it is up.

@@ -9,8 +9,10 @@ type Job struct {
 	KubeProxies map[string]string `json:"kubeProxies"` // version -> path of the binary
 	Root        string            `json:"root"`        // root folder of the userland; "/" for the machine's own
 	Parallel    int               `json:"parallel"`    // cells at once
-	Accelerator string            `json:"accelerator"` // "host", "kvm" or "tcg"
-	Shell       ShellWhen         `json:"shell,omitempty"`
+	// Trials are what a benchmark does instead of cells, in this order and one at a time: what shares the cores is no measurement.
+	Trials      []Trial   `json:"trials,omitempty"`
+	Accelerator string    `json:"accelerator"` // "host", "kvm" or "tcg"
+	Shell       ShellWhen `json:"shell,omitempty"`
 	// Sabotage is what is broken on purpose in every cell's env (package sabotage), "" for nothing. A sabotaged cell ends at
 	// its first deviation, and its result says in Sabotage what was done.
 	Sabotage string `json:"sabotage,omitempty"`

@@ -217,6 +217,9 @@ func (e *env) Service(_ context.Context, namespace, name string) (*corev1.Servic
 	return e.api.Service(namespace, name)
 }
 
+// Deliveries says how long the API server took to send kube-proxies what existed.
+func (e *env) Deliveries() []apiserver.Delivery { return e.api.Deliveries() }
+
 // Close implements lab.Env.
 func (e *env) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeDeadline)

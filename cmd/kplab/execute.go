@@ -98,19 +98,23 @@ func prepare(ctx context.Context, m plan.Matrix, scripts []*script.Script, cache
 		for i := range g.Cells {
 			g.Cells[i].KubeProxyPath = paths[g.Cells[i].KubeProxy]
 		}
-		if g.Kernel == plan.Host || l.kernels[g.Kernel].Release != "" || l.absent[g.Kernel] != nil {
-			continue
-		}
-		k, err := l.cache.Kernel(ctx, g.Kernel)
-		if err != nil && ctx.Err() == nil {
-			// The cells of this kernel will say why; the others can run all the same.
-			say(fmt.Sprintf("kernel %s: %v", g.Kernel, err))
-			l.absent[g.Kernel] = err
-			continue
-		}
-		l.kernels[g.Kernel] = k
+		l.obtainKernel(ctx, g.Kernel)
 	}
 	return l, context.Cause(ctx)
+}
+
+// obtainKernel obtains a VM kernel, once. If it cannot be had, its machine will say why; the others can run all the same.
+func (l *laboratory) obtainKernel(ctx context.Context, name string) {
+	if name == plan.Host || l.kernels[name].Release != "" || l.absent[name] != nil {
+		return
+	}
+	k, err := l.cache.Kernel(ctx, name)
+	if err != nil && ctx.Err() == nil {
+		l.cache.Progress(fmt.Sprintf("kernel %s: %v", name, err))
+		l.absent[name] = err
+		return
+	}
+	l.kernels[name] = k
 }
 
 // obtainProxies obtains every kube-proxy that the matrix or a script names. In the matrix, paths become the versions that

@@ -21,7 +21,20 @@ type cellFlags struct {
 	cluster                                        clusterOptions
 }
 
+// add adds them all.
 func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
+	f.addSetting(c, d)
+	flags := c.Flags()
+	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind, or cluster: one that exists already")
+	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
+	flags.StringVar(&f.kind.image, "node-image", "", "kind node `image` (default: the one that kplab kind image builds)")
+	flags.BoolVar(&f.kind.defaults, "kind-defaults", false, "keep kind's own kube-proxy settings (tcpBeLiberal in nftables mode), which hide behaviour")
+	f.cluster.add(flags)
+	complete(c, "substrate", plan.Substrates)
+}
+
+// addSetting adds those that name modes, kernels, versions and folders.
+func (f *cellFlags) addSetting(c *cobra.Command, d plan.Matrix) {
 	flags := c.Flags()
 	var modes []string
 	for _, m := range d.Modes {
@@ -31,25 +44,20 @@ func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
 	flags.StringSliceVar(&f.kernels, "kernel", d.Kernels, "`kernels`: auto, host, debian-11, debian-12, debian-13, SUITE[:VERSION] or a vmlinuz's path")
 	flags.StringSliceVar(&f.proxies, "kube-proxy", d.KubeProxies, "kube-proxy `versions`, or paths of binaries")
 	flags.StringSliceVar(&f.userlands, "userland", d.Userlands, "whose nft, iptables and ipset kube-proxy calls: debian-12, debian-13 or host")
-	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind, or cluster: one that exists already")
-	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
 	flags.StringVar(&f.out, "out", "", "`folder` for the results (default results/TIME)")
 	f.addCache(c)
-	flags.StringVar(&f.kind.image, "node-image", "", "kind node `image` (default: the one that kplab kind image builds)")
-	flags.BoolVar(&f.kind.defaults, "kind-defaults", false, "keep kind's own kube-proxy settings (tcpBeLiberal in nftables mode), which hide behaviour")
-	f.cluster.add(flags)
+	complete(c, "mode", []string{"ipvs", "iptables", "nftables"})
+	complete(c, "kernel", []string{plan.Auto, plan.Host, "debian-11", "debian-12", "debian-13", "trixie-backports"})
+	complete(c, "userland", plan.Userlands)
+	complete(c, "kube-proxy", kubeproxy.Known())
+}
 
-	complete := func(name string, values []string) {
-		// The only error is a flag that does not exist.
-		_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return values, cobra.ShellCompDirectiveNoFileComp
-		})
-	}
-	complete("mode", []string{"ipvs", "iptables", "nftables"})
-	complete("kernel", []string{plan.Auto, plan.Host, "debian-11", "debian-12", "debian-13", "trixie-backports"})
-	complete("userland", plan.Userlands)
-	complete("substrate", plan.Substrates)
-	complete("kube-proxy", kubeproxy.Known())
+// complete offers values for a flag.
+func complete(c *cobra.Command, name string, values []string) {
+	// The only error is a flag that does not exist.
+	_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 func (f *cellFlags) addCache(c *cobra.Command) {

@@ -124,6 +124,11 @@ contexts: [{name: staging, context: {cluster: c, user: u}}]
 		{"selftest of a cluster", []string{"selftest", "--substrate", "cluster"}, "a cluster that is in use is not broken on purpose"},
 		{"shell in a cluster", []string{"run", "--substrate", "cluster", "--keep"}, "a node that is in use is left alone"},
 		{"clean of no cluster", []string{"clean", "--kubeconfig", kubeconfig, "--context", "prod"}, `unknown context "prod"`},
+		{"bench of the unknown", []string{"bench", "synch"}, `unknown benchmark "synch": did you mean "sync"?`},
+		{"bench's mode", []string{"bench", "--mode", "nftable"}, `unknown mode "nftable": did you mean "nftables"?`},
+		{"bench's Services", []string{"bench", "--services", "0"}, "0 Services: expected 1 to 60000"},
+		{"bench's count", []string{"bench", "--count", "0"}, "each trial 0 times: expected 1 to 1000"},
+		{"bench on kind", []string{"bench", "--substrate", "kind"}, "unknown flag: --substrate"},
 		{"repro of nothing", []string{"repro"}, "which scenario?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"kplab/bench"
+	"kplab/lab"
 	"kplab/lab/agent"
 	"kplab/lab/machine"
 	"kplab/netns"
@@ -21,8 +23,7 @@ const exitUsage = 2
 
 func main() {
 	if machine.IsAgent() {
-		a := agent.Agent{NewEnv: netns.New, Shell: nodeShell}
-		if err := machine.Serve(context.Background(), a.Run); err != nil {
+		if err := machine.Serve(context.Background(), work); err != nil {
 			fmt.Fprintln(os.Stderr, "kplab agent:", err)
 			os.Exit(results.ExitUnknown)
 		}
@@ -32,6 +33,14 @@ func main() {
 	err := newRoot().ExecuteContext(ctx)
 	stop()
 	os.Exit(status(err))
+}
+
+// work does a job inside a machine: its cells, or the trials of a benchmark.
+func work(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Event)) error {
+	if len(job.Trials) > 0 {
+		return (&bench.Runner{NewEnv: netns.New}).Run(ctx, job, m, emit)
+	}
+	return (&agent.Agent{NewEnv: netns.New, Shell: nodeShell}).Run(ctx, job, m, emit)
 }
 
 // interruptible returns a context that ends with the first SIGINT or SIGTERM: what runs then ends in order, and the results

@@ -37,7 +37,7 @@ Exit status: 0 everything as asserted, 1 a check deviates, 2 usage or bad input,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
 	})
-	root.AddCommand(newRun(), newRepro(), newSelftest(), newLedger(), newReport(), newCompare(), newMerge(), newList(), newShow(), newRecover(), newKernels(), newProxies(), newDoctor(), newKind(), newClean(), newOCIRuntime(), newPod())
+	root.AddCommand(newRun(), newRepro(), newBench(), newSelftest(), newLedger(), newReport(), newCompare(), newMerge(), newList(), newShow(), newRecover(), newKernels(), newProxies(), newDoctor(), newKind(), newClean(), newOCIRuntime(), newPod())
 	return root
 }
 

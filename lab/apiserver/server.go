@@ -44,6 +44,7 @@ type Server struct {
 	store         *store
 	log           *slog.Logger
 	events        eventLog
+	deliveries    deliveryLog
 	bookmarkEvery time.Duration // how often an idle watch that allows it gets a bookmark
 	handler       http.Handler
 

@@ -23,6 +23,7 @@ type watcher struct {
 	flush     func() error
 	buffer    []byte
 	version   uint64 // everything up to here is sent
+	sent      int64  // bytes of events
 }
 
 // watch answers a watch request until the client leaves, timeoutSeconds have passed or the server closes.
@@ -53,6 +54,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, sel selector, f *
 	if initial || o.SendInitialEvents == nil && start == 0 {
 		began := time.Now()
 		n, err := c.sendInitial(initial && c.bookmarks)
+		s.deliveries.add(Delivery{Path: r.URL.Path, Agent: r.UserAgent(), Began: began, Ended: time.Now(), Objects: n, Bytes: c.sent})
 		if err != nil {
 			s.log.Debug("watch ended", "path", r.URL.Path, "err", err)
 			return
@@ -81,7 +83,7 @@ func (c *watcher) sendInitial(end bool) (int, error) {
 			return 0, err
 		}
 	}
-	return len(entries), c.out.Flush()
+	return len(entries), errors.Join(c.out.Flush(), c.flush())
 }
 
 // follow sends changes as they happen.
@@ -170,7 +172,8 @@ func (c *watcher) write(event watch.EventType, data []byte) error {
 	if c.buffer, err = c.format.frame(c.buffer[:0], event, data); err != nil {
 		return err
 	}
-	_, err = c.out.Write(c.buffer)
+	n, err := c.out.Write(c.buffer)
+	c.sent += int64(n)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,7 @@ func (p *Process) run(o lab.ProxyOptions, args ...string) (*run, error) {
 	}
 	r.tracker = tracker
 	r.config = configText
+	r.within = cmp.Or(o.Within, syncDeadline)
 	r.address = metricsAddress(tree)
 	p.runs = append(p.runs, r)
 	return r, nil
@@ -147,7 +149,7 @@ func (p *Process) alive() (*run, error) {
 }
 
 // WaitSynced implements lab.Proxy: every change that the API server had sent or had to send when it was called is in the
-// kernel. It waits for 20 s, scaled to the machine; the error then says what was missing. An exit ends it at once with a
+// kernel. It waits for 20 s or as long as Start was told, scaled to the machine; the error then says what was missing. An exit ends it at once with a
 // *lab.ProxyExit.
 func (p *Process) WaitSynced(ctx context.Context) error {
 	r, err := p.alive()
@@ -158,7 +160,7 @@ func (p *Process) WaitSynced(ctx context.Context) error {
 }
 
 func (p *Process) waitSynced(ctx context.Context, r *run) error {
-	limit := p.options.Deadlines.Of(syncDeadline)
+	limit := p.options.Deadlines.Of(r.within)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
@@ -297,6 +299,17 @@ func (p *Process) Log() string {
 		}
 	}
 	return b.String()
+}
+
+// Current is the process id, in the lab's pid namespace, of the process that was started last, and when it was; 0 before the
+// first Start.
+func (p *Process) Current() (pid int, began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
+		return 0, time.Time{}
+	}
+	return p.current.pid, p.current.began
 }
 
 // Configuration is the KubeProxyConfiguration (YAML) of the process that was started last, nil before the first Start.

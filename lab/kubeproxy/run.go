@@ -34,7 +34,8 @@ type run struct {
 	state *os.ProcessState // valid once done is closed
 
 	tracker *tracker
-	config  []byte // its KubeProxyConfiguration
+	config  []byte        // its KubeProxyConfiguration
+	within  time.Duration // how long a sync may take on the reference machine
 
 	mu    sync.Mutex
 	asked bool // somebody wants it to end
