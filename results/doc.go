@@ -10,6 +10,14 @@
 //	cells/ID/     the evidence of each cell
 //	machines/ID/  what a machine left that belongs to no cell, such as a guest's console log
 //
+// run.json is versioned ([Schema]) and described by a JSON Schema, schema/run.schema.json.
+//
+// [Merge] joins the shards of a matrix (`kplab run --shard I/N`) into one run. Its folder has cells/ and the reports as any run's, and
+// shards/N/ with the events and the machines' files of each shard in place of events.jsonl and machines/.
+//
+// [Compare] says what changed from one run to another, and in figures, which package figures reads. Package report makes a page of runs
+// and figures.
+//
 // [Text] and [Markdown] render a run, [LedgerText] and [LedgerMarkdown] its claims, [JUnit] its cells as JUnit XML,
 // and [Progress] follows a run live.
 package results

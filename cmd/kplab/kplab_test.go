@@ -89,6 +89,8 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {token: t}}]
 contexts: [{name: staging, context: {cluster: c, user: u}}]
 `)
+	aRun, err := filepath.Abs("../../results/report/testdata/run")
+	require.NoError(t, err)
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -109,6 +111,18 @@ contexts: [{name: staging, context: {cluster: c, user: u}}]
 		{"ledger of nothing", []string{"ledger"}, "requires at least 1 arg(s)"},
 		{"ledger of no run", []string{"ledger", dir}, dir + " holds no run"},
 		{"ledger's format", []string{"ledger", dir, "--format", "markdwn"}, `unknown format "markdwn": did you mean "markdown"?`},
+		{"shard", []string{"run", "--shard", "3/2"}, `shard "3/2": expected I/N`},
+		{"report of nothing", []string{"report", "-o", "x"}, "requires at least 1 arg(s)"},
+		{"report to nowhere", []string{"report", dir}, "give a folder with -o DIR"},
+		{"report of no run", []string{"report", dir, "-o", "x"}, dir + " holds no run"},
+		{"report over other files", []string{"report", aRun, "-o", dir}, dir + " holds files that are no report"},
+		{"compare of one", []string{"compare", dir}, "accepts 2 arg(s), received 1"},
+		{"compare of no run", []string{"compare", dir, dir}, dir + " holds no run"},
+		{"compare's format", []string{"compare", dir, dir, "--format", "htm"}, `unknown format "htm": did you mean "html"?`},
+		{"compare's change", []string{"compare", dir, dir, "--min-change", "-1"}, "--min-change -1: expected 0 or more"},
+		{"merge to nowhere", []string{"merge", dir}, "give a folder with -o DIR"},
+		{"merge of no run", []string{"merge", dir, "-o", "x"}, dir + " holds no run"},
+		{"merge into a run", []string{"merge", aRun, "-o", aRun}, "already holds a run"},
 		{"script", []string{"run", broken}, broken + `:2: unknown command "prob": did you mean "probe"?`},
 		{"manifest", []string{"run", noPorts}, noPorts + ":9: "},
 		{"matrix file", []string{"run", "-f", matrix}, `unknown field "modus"`},
