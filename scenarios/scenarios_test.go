@@ -198,6 +198,21 @@ func contradictedBy(s *script.Script) (ids []string) {
 	return ids
 }
 
+// TestReadSafe asks that a cluster in use gets the canary and what the migration is most about, and nothing that acts on its nodes.
+func TestReadSafe(t *testing.T) {
+	all, _ := load(t)
+	safe := map[string]bool{}
+	for _, s := range all {
+		safe[s.Name] = s.SubstrateUnmet(lab.ClusterSubstrate) == ""
+	}
+	for _, name := range []string{"clusterip-basics", "external-traffic-policy", "hairpin", "internal-traffic-policy", "nodeport-localhost", "session-affinity"} {
+		assert.True(t, safe[name], name)
+	}
+	for _, name := range []string{"asymmetric-route", "lc-scheduler-skew", "load-balancer-source-ranges", "mode-unset", "nodeport-host-firewall-input", "state-by-mode", "verify-by-kubectl"} {
+		assert.False(t, safe[name], name)
+	}
+}
+
 func TestSelect(t *testing.T) {
 	chosen, err := Select([]string{"nodeport-localhost", "clusterip-basics"})
 	require.NoError(t, err)

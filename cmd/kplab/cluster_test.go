@@ -14,8 +14,8 @@ import (
 	"kplab/results"
 )
 
-// TestExistingCluster makes a kind cluster, leaves its kube-proxy as kubeadm has set it up, and runs scenarios there as in anybody's cluster.
-func TestExistingCluster(t *testing.T) {
+// TestKindExistingCluster makes a kind cluster, leaves its kube-proxy as kubeadm has set it up, and runs scenarios there as in anybody's cluster.
+func TestKindExistingCluster(t *testing.T) {
 	if os.Getenv("KPLAB_TEST_KIND") == "" {
 		t.Skip("makes a kind cluster: set KPLAB_TEST_KIND=1, as make test-kind does")
 	}
