@@ -178,7 +178,8 @@ func (a Outcome) differs(b Outcome) bool {
 	if a.Observed == b.Observed {
 		return false
 	}
-	alike := a.Expected == b.Expected && a.OK && b.OK && firstWord(a.Observed) == firstWord(b.Observed)
+	chance := distribution.MatchString(a.Observed) && distribution.MatchString(b.Observed)
+	alike := a.Expected == b.Expected && a.OK && b.OK && (chance || firstWord(a.Observed) == firstWord(b.Observed))
 	return !alike
 }
 

@@ -36,6 +36,10 @@ func TestDifferences(t *testing.T) {
 			[]lab.Check{at("9", "proxy-mode n1", "= ipvs", "ipvs")}, []lab.Check{at("9", "proxy-mode n1", "= iptables", "iptables")}, []lab.Check{at("9", "proxy-mode n1", "= nftables", "nftables")},
 			nil,
 		},
+		"nor does on which endpoint connections fell": {
+			[]lab.Check{at("9", "spread c1 svc/web 20", "failed=0", "s1 20")}, []lab.Check{at("9", "spread c1 svc/web 20", "failed=0", "s2 20")}, nil,
+			nil,
+		},
 		"nor do numbers": {
 			[]lab.Check{at("9", "ipsets", "some", "17 sets")}, []lab.Check{at("9", "ipsets", "some", "3 sets")}, nil,
 			nil,
