@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,6 +89,21 @@ func TestLinesOfAnyValues(t *testing.T) {
 			assert.NotContains(t, svg, "NaN", name)
 			assert.NotContains(t, svg, "Inf", name)
 		}
+	}
+}
+
+// A few far values do not squeeze the others, nor are they drawn beyond the plot.
+func TestLinesUntil(t *testing.T) {
+	l := Lines{X: "ms", Distribution: true, Until: 30, Series: []Series{{"s", 0, []Point{{10, 0.5, 0.5, 0.5}, {20, 0.99, 0.99, 0.99}, {1e6, 1, 1, 1}}}}}
+	m, err := l.Draw()
+	require.NoError(t, err)
+	texts := wellFormed(t, m.Inline("a"))
+	assert.Contains(t, texts, "20")
+	assert.NotContains(t, texts, "1M")
+	for _, x := range regexp.MustCompile(`[ML](\d+\.?\d*),`).FindAllStringSubmatch(m.Inline("a"), -1) {
+		at, err := strconv.ParseFloat(x[1], 64)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, at, float64(width))
 	}
 }
 

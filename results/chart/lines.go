@@ -2,6 +2,7 @@ package chart
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -15,6 +16,8 @@ type Lines struct {
 	Series                       []Series
 	// Distribution draws the share of values that are no larger than x, from 0 to 1.
 	Distribution bool
+	// Until is where the x axis of a distribution ends, 0 for the largest value: a few far values would squeeze all others.
+	Until float64
 }
 
 // Series is one line.
@@ -38,6 +41,9 @@ func (l Lines) Draw() (*Image, error) {
 		}
 	}
 	if l.Distribution {
+		if l.Until > 0 {
+			xs = slices.DeleteFunc(xs, func(x float64) bool { return x > l.Until })
+		}
 		scale(&p.X, xs)
 		p.Y.Min, p.Y.Max = 0, 1
 		p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.25}, {Value: 0.5, Label: "0.5"}, {Value: 0.75}, {Value: 0.9, Label: "0.9"}, {Value: 1, Label: "1"}}
@@ -124,7 +130,7 @@ func (s curve) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		line = append(line, at)
 	}
-	c.StrokeLines(s.Tone.line(), line)
+	c.StrokeLines(s.Tone.line(), c.ClipLinesX(line)...)
 	if s.step {
 		return
 	}

@@ -151,7 +151,8 @@ func TestBrowser(t *testing.T) {
 	assert.Contains(t, text, "a, iptables / host 6.18.5 / 1.37.2, run 20261201T000000.000Z: fail")
 	assert.Contains(t, text, "kplab repro a --mode iptables")
 	assert.Contains(t, text, "<script>alert(1)</script>", "what was observed is text")
-	assert.Contains(t, text, "Evidence: 1 files")
+	assert.Contains(t, text, "Evidence: 1 file")
+	assert.Zero(t, evaluate[float64](t, ctx, `document.getElementById('viewer').scrollTop`), "it begins at its beginning")
 	run(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible(chromedp.CSS("#viewer")))
 	assert.Equal(t, "fail", evaluate[string](t, ctx, `document.activeElement.dataset.verdict`))
 

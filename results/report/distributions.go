@@ -12,6 +12,9 @@ import (
 // maxQuantiles is how many points a distribution is drawn with: more would not show, and the page carries them.
 const maxQuantiles = 200
 
+// drawnShare is how much of the slowest series the axis has at least; the table says where the largest are.
+const drawnShare = 0.99
+
 // drawDistributions makes a plot of the raw samples of each benchmark, with the modes side by side.
 func (d *data) drawDistributions(set *figures.Set) error {
 	type key struct{ kernel, accelerator, facet, unit string }
@@ -49,7 +52,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 			ID: strings.Join([]string{"distribution", s.facet, s.unit}, "-"), Chapter: s.bench, Kind: distributionPlot,
 			Setting: setting, Unit: s.unit, Title: strings.TrimSpace(s.bench + " " + variant(s.keys)),
 			Head: []string{"mode", "samples", "smallest", "median", "90 %", "99 %", "largest"},
-			Note: fmt.Sprintf("Share of samples that are no larger. Drawn, and given as data, at %d quantiles at most; %s has every sample.", maxQuantiles, figures.SamplesFile),
+			Note: fmt.Sprintf("Share of samples that are no larger; the axis ends where every series has 99 %% of its samples. Drawn, and given as data, at %d quantiles at most; %s has every sample.", maxQuantiles, figures.SamplesFile),
 		}
 		slices.SortStableFunc(s.modes, func(a, b string) int { return modeRank(a) - modeRank(b) })
 		c := chart.Lines{Title: p.Title, Subtitle: setting.String(), X: s.unit, Y: "share of samples", Distribution: true}
@@ -65,6 +68,7 @@ func (d *data) drawDistributions(set *figures.Set) error {
 			c.Series = append(c.Series, line)
 			sorted := slices.Sorted(slices.Values(values))
 			row := []string{name, count(float64(len(sorted)))}
+			c.Until = max(c.Until, sorted[int(drawnShare*float64(len(sorted)-1))])
 			for _, q := range []float64{0, 0.5, 0.9, 0.99, 1} {
 				row = append(row, chart.Number(sorted[int(q*float64(len(sorted)-1))]))
 			}

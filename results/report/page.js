@@ -58,7 +58,7 @@
     copy.removeAttribute('id');
     viewer.querySelector('.content').replaceChildren(copy);
     viewer.showModal(); // the content takes the focus: a button would take the rest of the key press that opened it
-    viewer.querySelector('.content').scrollTop = 0;
+    viewer.scrollTop = 0;
   };
   document.addEventListener('click', e => {
     if (e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
