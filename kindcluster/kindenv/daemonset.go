@@ -301,7 +301,7 @@ func (f *Fixture) removeWorkloads(ctx context.Context) error {
 	now := int64(0)
 	err := f.client.AppsV1().Deployments(corev1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("Deployments of the cell: %w", err)
+		return fmt.Errorf("deployments of the cell: %w", err)
 	}
 	pods := f.client.CoreV1().Pods(corev1.NamespaceDefault)
 	return f.poll(ctx, "pods that the cell made are gone", func() (bool, error) {
