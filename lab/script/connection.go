@@ -62,7 +62,8 @@ func (s *session) connectionCommands() map[string]command {
 		"exchange": {
 			args:    "NAME [BYTES]",
 			summary: "send a request over a kept connection and observe alive (it was answered), reset, closed or timeout",
-			detail:  []string{"With BYTES, that many are fetched; 'bulk' stands for enough to move past every window."},
+			detail: []string{"With BYTES, that many are fetched; 'bulk' stands for enough to move past every window. Of connections that spread has kept, each is asked: " +
+				"alive where all are, else what became of the first that is not. Attributes: endpoint (of the first), and how many are alive, reset, closed, timeout."},
 			parse: func(args []string) (action, error) {
 				if len(args) < 1 || len(args) > 2 {
 					return nil, errors.New("expected a name, and perhaps a number of bytes")
@@ -74,7 +75,7 @@ func (s *session) connectionCommands() map[string]command {
 						return nil, err
 					}
 				}
-				return s.onConn(args[0], func(ctx context.Context, c *probe.Conn) error { return s.exchange(ctx, args[0], c, n) }), nil
+				return s.onConns(args[0], func(ctx context.Context, conns []*probe.Conn) error { return s.exchange(ctx, args[0], conns, n) }), nil
 			},
 		},
 		"inject": {
@@ -150,6 +151,11 @@ func parseBytes(word string) (int64, error) {
 
 // onConn makes an action on the first connection kept under a name.
 func (s *session) onConn(name string, do func(context.Context, *probe.Conn) error) action {
+	return s.onConns(name, func(ctx context.Context, conns []*probe.Conn) error { return do(ctx, conns[0]) })
+}
+
+// onConns makes an action on the connections kept under a name.
+func (s *session) onConns(name string, do func(context.Context, []*probe.Conn) error) action {
 	return func(ctx context.Context) error {
 		h := s.held[name]
 		if h == nil || len(h.conns) == 0 {
@@ -157,7 +163,7 @@ func (s *session) onConn(name string, do func(context.Context, *probe.Conn) erro
 		}
 		ctx, cancel := s.deadline(ctx, connDeadline)
 		defer cancel()
-		return do(ctx, h.conns[0])
+		return do(ctx, h.conns)
 	}
 }
 
@@ -198,20 +204,32 @@ func (s *session) connect(ctx context.Context, name, fromName string, t target, 
 	return nil
 }
 
-func (s *session) exchange(ctx context.Context, name string, c *probe.Conn, n int64) error {
-	var state probe.State
-	var err error
-	what := "exchange " + name
+func (s *session) exchange(ctx context.Context, name string, conns []*probe.Conn, n int64) error {
+	o := observation{what: "exchange " + name, outcome: string(probe.Alive), attrs: map[string]string{"endpoint": conns[0].Endpoint()}}
 	if n > 0 {
-		what += " bulk"
-		state, err = c.Bulk(ctx, n)
-	} else {
-		state, err = c.Exchange(ctx, 64)
+		o.what += " bulk"
 	}
-	if err != nil {
-		return err
+	counts := map[probe.State]int{}
+	for _, c := range conns {
+		exchange := func() (probe.State, error) { return c.Exchange(ctx, 64) }
+		if n > 0 {
+			exchange = func() (probe.State, error) { return c.Bulk(ctx, n) }
+		}
+		state, err := exchange()
+		if err != nil {
+			return err
+		}
+		if counts[state]++; o.outcome == string(probe.Alive) {
+			o.outcome = string(state)
+		}
 	}
-	s.observe(observation{what: what, outcome: string(state), attrs: map[string]string{"endpoint": c.Endpoint()}})
+	for state, count := range counts {
+		o.attrs[string(state)] = strconv.Itoa(count)
+	}
+	if len(conns) > 1 {
+		o.got = fmt.Sprintf("%s (%d of %d alive)", o.outcome, counts[probe.Alive], len(conns))
+	}
+	s.observe(o)
 	return nil
 }
 
