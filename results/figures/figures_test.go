@@ -60,6 +60,15 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, []float64{14.5}, groups[2].Values)
 }
 
+func TestReadMissing(t *testing.T) {
+	s, err := Read(folder(t, map[string]string{BenchFile: benchText, BookFile: `{"schema": 1, "leftOut": ["ipvs mode is not measured"],
+		"failures": [{"kernel": "host", "trial": "run 1", "name": "Sync/mode=ipvs", "reason": "is not synced"}], "interrupted": "by a signal"}`}))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ipvs mode is not measured", "Sync/mode=ipvs on host (run 1): is not synced", "the rest of them: by a signal"}, s.Missing)
+	_, err = Read(folder(t, map[string]string{BenchFile: benchText, BookFile: "{"}))
+	assert.ErrorContains(t, err, "bench.json: unexpected end of JSON input")
+}
+
 func TestReadBadInput(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -309,6 +309,20 @@ func TestGap(t *testing.T) {
 	}
 }
 
+// A connection that was reset is lost: how long it was watched after that is no gap.
+func TestLostClient(t *testing.T) {
+	gaps := func(client, run string, outcomes ...string) (w watch) {
+		w = watch{run: run, client: client}
+		for i, o := range outcomes {
+			w.gaps = append(w.gaps, figures.Gap{Client: client, Run: run, AtMs: float64(10 * i), Outcome: o})
+		}
+		return w
+	}
+	assert.Equal(t, "clusterip 20 ms, established 0 ms not answered again in 1 of 2", clientsText([]watch{
+		gaps("clusterip", "1", "ok", "timeout", "ok"), gaps("established", "1", "ok", "ok", "reset"), gaps("established", "2", "ok", "ok"),
+	}))
+}
+
 func TestSentence(t *testing.T) {
 	sentence := func(sources ...Source) string {
 		d, err := collect(options(t), sources)
