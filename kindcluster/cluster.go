@@ -99,7 +99,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		<-created
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the cluster %s: %w%s", c.Name, err, o.Engine.capabilityHint())
+		return nil, fmt.Errorf("create the cluster %s: %w%s", c.Name, err, o.Engine.capabilityHint(err))
 	}
 	if c.Kubeconfig, err = os.ReadFile(kubeconfig); err != nil {
 		return nil, err
@@ -176,7 +176,9 @@ func unused(networks []string) error {
 }
 
 // own reports whether the nodes' image is one that the lab has built: it needs routes, where others bring kindnet.
-func (o *Options) own() bool { return strings.HasPrefix(o.Image, Prefix+"/") }
+func (o *Options) own() bool {
+	return strings.HasPrefix(strings.TrimPrefix(o.Image, localhost), Prefix+"/")
+}
 
 func (o *Options) config() *v1alpha4.Cluster {
 	workers := o.Workers

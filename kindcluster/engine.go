@@ -82,6 +82,17 @@ func (e *Engine) provider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker())
 }
 
+// localhost is the registry that podman has images of its own making in, and must hear, or kind asks Docker Hub.
+const localhost = "localhost/"
+
+// local is the full name of an image that the engine itself has made.
+func (e *Engine) local(tag string) string {
+	if e.program == podman {
+		return localhost + tag
+	}
+	return tag
+}
+
 // Run runs the engine's command and returns what it printed.
 func (e *Engine) Run(ctx context.Context, args ...string) (string, error) {
 	return e.feed(ctx, nil, args...)

@@ -74,6 +74,7 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 	if tag, err = NodeImage(version); err != nil {
 		return "", err
 	}
+	tag = b.Engine.local(tag)
 	if have, err := b.Engine.Run(ctx, "images", "-q", tag); err != nil {
 		return "", err
 	} else if have != "" {

@@ -43,8 +43,9 @@ func (e *Engine) roomForCluster(ctx context.Context) error {
 }
 
 // capabilityHint says what may be the matter where a privileged container does not start: it asks for every capability.
-func (e *Engine) capabilityHint() string {
-	if e.host != "" {
+func (e *Engine) capabilityHint(err error) string {
+	denied := strings.Contains(err.Error(), "operation not permitted") || strings.Contains(err.Error(), "capabilit")
+	if e.host != "" || !denied {
 		return "" // ours asks only for what there is
 	}
 	var missing []string

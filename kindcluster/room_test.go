@@ -1,6 +1,7 @@
 package kindcluster
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -18,8 +19,10 @@ func TestRoom(t *testing.T) {
 }
 
 func TestCapabilityHint(t *testing.T) {
-	assert.Empty(t, (&Engine{host: "unix:///ours"}).capabilityHint())
-	hint := (&Engine{}).capabilityHint()
+	denied := errors.New("runc: unable to apply caps: operation not permitted")
+	assert.Empty(t, (&Engine{host: "unix:///ours"}).capabilityHint(denied))
+	assert.Empty(t, (&Engine{}).capabilityHint(errors.New("failed to pull image")))
+	hint := (&Engine{}).capabilityHint(denied)
 	if hasCapability("CAP_SYS_RESOURCE") {
 		assert.NotContains(t, hint, "CAP_SYS_RESOURCE")
 	} else {
