@@ -60,6 +60,9 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := o.Engine.Use(); err != nil {
 		return nil, err
 	}
+	if err := o.Engine.bridged(); err != nil {
+		return nil, err
+	}
 	if err := o.Engine.roomForCluster(ctx); err != nil {
 		return nil, err
 	}

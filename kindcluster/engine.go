@@ -74,6 +74,22 @@ func (e *Engine) Use() error {
 	return err
 }
 
+// bridged is an error where the engine's own masquerading would change packets between the nodes: podman's rules (netavark) masquerade
+// whatever leaves a container for an address that is not of its network, as pods' are not, and with br_netfilter they see what is only
+// bridged. docker's except what stays on the bridge.
+func (e *Engine) bridged() error {
+	if e.program != podman {
+		return nil
+	}
+	for _, key := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
+		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+		if err == nil && strings.TrimSpace(string(value)) == "1" {
+			return fmt.Errorf("podman would masquerade packets between the nodes' pods while %s is 1: use docker, or, if nothing else on this machine needs it, sysctl -w %s=0", key, key)
+		}
+	}
+	return nil
+}
+
 // provider is kind's view of the engine. [Engine.Use] comes before.
 func (e *Engine) provider() *cluster.Provider {
 	if e.program == podman {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"slices"
-	"strings"
 
 	"kplab/results"
 )
@@ -31,7 +30,7 @@ func (d *data) traffic() (t trafficTable) {
 	for _, c := range columns {
 		head := string(c.Mode)
 		if i := place(c); i >= 0 {
-			head = strings.Join(d.layout.Headers[i], " / ")
+			head = d.layout.Labels[i]
 		}
 		t.Head = append(t.Head, head)
 	}
