@@ -36,10 +36,10 @@ var ErrNoEngine = errors.New("no container engine answers")
 // providerVariable is how kind is told which engine to take; the lab hears it too.
 const providerVariable = "KIND_EXPERIMENTAL_PROVIDER"
 
-// FindEngine returns the engine that the lab has started, or else the user's: docker, then podman, or the one that
-// KIND_EXPERIMENTAL_PROVIDER names. folder is where [StartEngine] keeps its own.
+// FindEngine returns the engine that the lab has started, or else the user's docker, or the one that KIND_EXPERIMENTAL_PROVIDER names:
+// podman, whose rules suit clusters of the lab on few machines, is taken only by name. folder is where [StartEngine] keeps its own.
 func FindEngine(ctx context.Context, folder string) (*Engine, error) {
-	candidates := []*Engine{{program: docker, host: "unix://" + socket(folder)}, {program: docker}, {program: podman}}
+	candidates := []*Engine{{program: docker, host: "unix://" + socket(folder)}, {program: docker}}
 	switch named := os.Getenv(providerVariable); named {
 	case "":
 	case docker, podman:
