@@ -58,8 +58,12 @@ func (c operated) HandOver(ctx context.Context, o lab.ProxyOptions) error {
 		o.Version = cell.KubeProxy
 	}
 	for _, n := range c.nodes {
-		if running, err := n.proxy.Running(); err != nil || running {
-			return errors.Join(err, fmt.Errorf("%s runs a kube-proxy of the script's: stop it before the hand-over", n.Name()))
+		running, err := n.proxy.Running()
+		if err != nil {
+			return err
+		}
+		if running {
+			return fmt.Errorf("%s runs a kube-proxy of the script's: stop it before the hand-over", n.Name())
 		}
 	}
 	image, err := f.proxyImage(ctx, o.Version)
