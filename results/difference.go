@@ -2,6 +2,7 @@ package results
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type Difference struct {
 	Scenario string
 	Steps    []string // file:line of the assertions, in the order of the lines
 	What     string
+	Alike    int       // how many more observations of these steps came out just so: [joinAlike]
 	Claims   []string  // ids
 	Control  bool      // all of the checks are controls
 	Outcomes []Outcome // in the order of the matrix's columns; settings that did not look are absent
@@ -204,11 +206,7 @@ func firstWord(s string) string {
 func collapse(all []Difference) []Difference {
 	var out []Difference
 	for _, d := range all {
-		i := slices.IndexFunc(out, func(o Difference) bool {
-			return o.What == d.What && o.Control == d.Control && slices.EqualFunc(o.Outcomes, d.Outcomes, func(a, b Outcome) bool {
-				return a.Column == b.Column && a.Observed == b.Observed
-			})
-		})
+		i := slices.IndexFunc(out, func(o Difference) bool { return o.What == d.What && o.alike(d) })
 		if i < 0 {
 			out = append(out, d)
 			continue
@@ -221,6 +219,42 @@ func collapse(all []Difference) []Difference {
 		}
 	}
 	return out
+}
+
+// alike reports whether two observations came out the same way in the same settings.
+func (d Difference) alike(o Difference) bool {
+	return d.Control == o.Control && slices.EqualFunc(d.Outcomes, o.Outcomes, func(a, b Outcome) bool {
+		return a.Column == b.Column && a.Observed == b.Observed
+	})
+}
+
+// joinAlike leaves one of the observations that the same steps made and that came out alike, as most probes do that a step makes from
+// several clients, in both families: for a person to read.
+func joinAlike(all []Difference) []Difference {
+	var out []Difference
+	for _, d := range all {
+		i := slices.IndexFunc(out, func(o Difference) bool {
+			return o.Scenario == d.Scenario && slices.Equal(o.Steps, d.Steps) && o.alike(d)
+		})
+		if i < 0 {
+			out = append(out, d)
+			continue
+		}
+		out[i].Alike++
+	}
+	return out
+}
+
+// note says what the text of a difference leaves out.
+func (d Difference) note() string {
+	s := ""
+	if d.Alike > 0 {
+		s = fmt.Sprintf(" and %d more", d.Alike)
+	}
+	if d.Control {
+		s += " (control)"
+	}
+	return s
 }
 
 // compareStep orders "a.txtar:9" before "a.txtar:12".

@@ -97,3 +97,27 @@ func TestCaveat(t *testing.T) {
 	assert.Contains(t, Caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "1")}), "same kernel:")
 	assert.Contains(t, Caveat([]Column{of(lab.IPVS, onDebian12, "1"), of(lab.NFTables, onHost, "2")}), "same kernel and kube-proxy version:")
 }
+
+// One step probes from several clients, in both families: what came out alike is one line for a person.
+func TestJoinAlike(t *testing.T) {
+	ipvs, nftables := Column{Mode: lab.IPVS}, Column{Mode: lab.NFTables}
+	difference := func(step, what, observed string) Difference {
+		return Difference{Scenario: "ports", Steps: []string{step}, What: what, Outcomes: []Outcome{{Column: ipvs, Observed: "refused"}, {Column: nftables, Observed: observed}}}
+	}
+	joined := joinAlike([]Difference{
+		difference("ports.txtar:4", "probe c1 tcp svc/web:99", "timeout"),
+		difference("ports.txtar:4", "probe ext tcp svc/web:99", "timeout"),
+		difference("ports.txtar:4", "probe n1 tcp svc/web:99", "reachable"),
+		difference("ports.txtar:9", "probe c1 tcp svc/web:99", "timeout"),
+		difference("ports.txtar:4", "probe ext udp svc/web:99", "timeout"),
+	})
+	var lines []string
+	for _, d := range joined {
+		lines = append(lines, d.Where()+" "+d.What+d.note())
+	}
+	assert.Equal(t, []string{
+		"ports.txtar:4 probe c1 tcp svc/web:99 and 2 more",
+		"ports.txtar:4 probe n1 tcp svc/web:99",
+		"ports.txtar:9 probe c1 tcp svc/web:99",
+	}, lines)
+}

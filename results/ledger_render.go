@@ -29,39 +29,37 @@ func (n ClaimCount) String() string {
 	return fmt.Sprintf("%d claims confirmed, %d contradicted, %d untested", n.Confirmed, n.Contradicted, n.Untested)
 }
 
-// LedgerText writes a ledger for a terminal: what is contradicted first, since that is news, then what is confirmed,
-// then the ids of what is untested.
+// LedgerText writes the ledger of a run for a terminal: what is contradicted in full, since that is news, then the ids of what is
+// confirmed and of what is untested.
 func LedgerText(w io.Writer, claims []ClaimResult, o TextOptions) error {
 	t := &text{TextOptions: o}
 	idWidth := 2
 	for _, c := range claims {
 		idWidth = max(idWidth, columns(c.ID))
 	}
-	for _, v := range []ClaimVerdict{Contradicted, Confirmed} {
-		titled := false
-		for _, c := range claims {
-			if c.Verdict != v {
-				continue
-			}
-			if !titled {
-				t.line(v.paint(o, v.Glyph()+" "+string(v)))
-				titled = true
-			}
-			t.claim(c, idWidth)
-		}
-		if titled {
-			t.line("")
-		}
-	}
-	var untested []string
+	ids := map[ClaimVerdict][]string{}
 	for _, c := range claims {
-		if c.Verdict != Confirmed && c.Verdict != Contradicted {
-			untested = append(untested, c.ID)
+		verdict := c.Verdict
+		if verdict != Confirmed && verdict != Contradicted {
+			verdict = Untested
 		}
+		if ids[verdict] = append(ids[verdict], c.ID); verdict != Contradicted {
+			continue
+		}
+		if len(ids[verdict]) == 1 {
+			t.line(verdict.paint(o, verdict.Glyph()+" "+string(verdict)))
+		}
+		t.claim(c, idWidth)
 	}
-	if len(untested) > 0 {
-		t.line(Untested.paint(o, Untested.Glyph()+" "+string(Untested)))
-		for _, l := range wrap(strings.Join(untested, " "), t.width()-2) {
+	if len(ids[Contradicted]) > 0 {
+		t.line("")
+	}
+	for _, v := range []ClaimVerdict{Confirmed, Untested} {
+		if len(ids[v]) == 0 {
+			continue
+		}
+		t.line(v.paint(o, v.Glyph()+" "+string(v)))
+		for _, l := range wrap(strings.Join(ids[v], " "), t.width()-2) {
 			t.line("  " + l)
 		}
 		t.line("")

@@ -94,11 +94,8 @@ func (m *markdown) section(title, s string, all []Difference) {
 		m.printf(" %s |", mdText(s))
 	}
 	m.printf("\n|---|---|---|%s\n", strings.Repeat("---|", len(m.matrix.Columns)))
-	for _, d := range all {
-		what := mdCode(d.What)
-		if d.Control {
-			what += " (control)"
-		}
+	for _, d := range joinAlike(all) {
+		what := mdCode(d.What) + d.note()
 		m.printf("| %s | %s | %s |", mdText(d.Where()), mdText(strings.Join(d.Claims, ", ")), what)
 		for _, c := range m.matrix.Columns {
 			m.printf(" %s |", d.observed(c))

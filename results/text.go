@@ -203,11 +203,8 @@ func (t *text) section(title, s string, all []Difference) {
 		}
 	}
 	short := shortLabelsOf(t.run)
-	for _, d := range all {
-		what := d.Where() + " " + oneLine(d.What)
-		if d.Control {
-			what += " (control)"
-		}
+	for _, d := range joinAlike(all) {
+		what := d.Where() + " " + oneLine(d.What) + d.note()
 		outcomes := d.outcomes(short)
 		row := strings.Join(outcomes, " | ")
 		if 2+columns(what)+2+columns(row) <= t.width() {

@@ -263,6 +263,6 @@ func show(w io.Writer, run *results.Run, dir string, asJSON bool) error {
 	if err := results.LedgerText(w, run.Claims, o); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nResults in %s: run.json, matrix.md, ledger.md, junit.xml, and the evidence of each cell.\n", dir)
+	_, err := fmt.Fprintf(w, "\nResults in %s: run.json, matrix.md, ledger.md, junit.xml, and the evidence of each cell.\nEach claim with its source and where it was tested: kplab ledger %s\n", dir, dir)
 	return err
 }
