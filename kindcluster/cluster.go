@@ -33,6 +33,7 @@ type Options struct {
 	Workers int    // 0: two
 	Mode    lab.Mode
 	Logs    string // folder that keeps the nodes' logs if the creation fails
+	Slower  lab.Deadlines
 }
 
 // Cluster is a kind cluster.
@@ -52,7 +53,11 @@ type Node struct {
 	PID  int    // of the container's first process, on the engine's machine
 }
 
-const readyDeadline = 5 * time.Minute
+// readyDeadline is for a machine whose unit is 1, and so is kubeadmDeadline, kubeadm's own default.
+const (
+	readyDeadline   = 5 * time.Minute
+	kubeadmDeadline = 4 * time.Minute
+)
 
 // Create makes a dual-stack cluster of one control plane and workers and returns when it is ready. What it made is gone again if
 // it fails or ctx ends; the error names the folder that the logs are in.
@@ -91,7 +96,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	created := make(chan error, 1)
 	go func() {
 		created <- c.provider.Create(c.Name,
-			cluster.CreateWithV1Alpha4Config(o.config()), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(readyDeadline),
+			cluster.CreateWithV1Alpha4Config(o.config()), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
 			cluster.CreateWithKubeconfigPath(kubeconfig), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
 	}()
 	select {
@@ -124,7 +129,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
 	}
-	all, err := c.waitReady(ctx)
+	all, err := c.waitReady(ctx, o.Slower.Of(readyDeadline))
 	if err != nil || !o.own() {
 		return c, err
 	}
@@ -201,6 +206,12 @@ func (o *Options) config() *v1alpha4.Cluster {
 			"kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n",
 		},
 	}
+	if o.Slower.Unit > 1 {
+		patience := o.Slower.Of(kubeadmDeadline)
+		for _, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
+			config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, fmt.Sprintf("kind: %s\ntimeouts:\n  controlPlaneComponentHealthCheck: %[2]s\n  kubeletHealthCheck: %[2]s\n  kubernetesAPICall: %[2]s\n  tlsBootstrap: %[2]s\n  discovery: %[2]s\n", kind, patience))
+		}
+	}
 	for range workers {
 		config.Nodes = append(config.Nodes, v1alpha4.Node{Role: v1alpha4.WorkerRole})
 	}
@@ -208,8 +219,8 @@ func (o *Options) config() *v1alpha4.Cluster {
 }
 
 // waitReady waits until every node is ready, which kind does for the control plane only.
-func (c *Cluster) waitReady(ctx context.Context) (map[string]member, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+func (c *Cluster) waitReady(ctx context.Context, deadline time.Duration) (map[string]member, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kplab/lab"
 )
 
 // EngineChanges is what an engine of the lab changes on the machine while it runs.
@@ -24,11 +26,12 @@ const EngineChanges = "dockerd sets net.ipv4.ip_forward=1, makes the bridge dock
 // RuntimeVerb is the hidden command of the program by which it stands between dockerd and runc.
 const RuntimeVerb = "oci-runtime"
 
+// engineDeadline is for a machine whose unit is 1.
 const engineDeadline = 60 * time.Second
 
 // StartEngine starts a dockerd whose state, socket and log are in folder, beside whatever engine the user has, and waits until it
-// answers. program is this program's path. It outlives the caller.
-func StartEngine(ctx context.Context, folder, program string) (*Engine, error) {
+// answers, the longer the slower the machine is. program is this program's path. It outlives the caller.
+func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlines) (*Engine, error) {
 	dockerd, err := exec.LookPath("dockerd")
 	if err != nil {
 		return nil, fmt.Errorf("start an engine: %w: apt-get install docker.io", err)
@@ -67,7 +70,7 @@ func StartEngine(ctx context.Context, folder, program string) (*Engine, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with dockerd, or with this process
-	ctx, cancel := context.WithTimeout(ctx, engineDeadline)
+	ctx, cancel := context.WithTimeout(ctx, slower.Of(engineDeadline))
 	defer cancel()
 	e := &Engine{program: docker, host: "unix://" + socket(folder)}
 	tick := time.NewTicker(200 * time.Millisecond)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"kplab/lab/kubeproxy"
 )
 
@@ -59,7 +61,7 @@ func recipe(parts ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, DebugImage)...), nil
+	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, imagesPath, DebugImage)...), nil
 }
 
 func digest(parts ...string) string {
@@ -98,9 +100,6 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 		{"commands of Kubernetes " + version, bin, func(ctx context.Context, to string) error { return b.buildCommands(ctx, version, to) }},
 		{"Debian root", base, b.debianRoot},
 	} {
-		if _, err := os.Stat(s.result); err == nil {
-			continue
-		}
 		if err := b.step(ctx, s.what, s.result, s.make); err != nil {
 			return "", fmt.Errorf("node image: %s: %w", s.what, err)
 		}
@@ -112,14 +111,21 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 	return tag, nil
 }
 
-// step makes a result and puts it in its place whole.
-func (b *Images) step(ctx context.Context, what, result string, make func(context.Context, string) error) error {
+// step makes a result and puts it in its place whole, unless another process does meanwhile: it waits for that.
+func (b *Images) step(ctx context.Context, what, result string, make func(context.Context, string) error) (err error) {
+	lock := flock.New(result + ".lock")
+	if _, err := lock.TryLockContext(ctx, time.Second); err != nil {
+		return fmt.Errorf("wait for %s: %w", lock.Path(), err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if _, err := os.Stat(result); err == nil {
+		return nil
+	}
 	staged := result + ".new"
 	if err := os.RemoveAll(staged); err != nil {
 		return err
 	}
-	err := b.timed(what, func() error { return make(ctx, staged) })
-	if err != nil {
+	if err := b.timed(what, func() error { return make(ctx, staged) }); err != nil {
 		return errors.Join(err, os.RemoveAll(staged))
 	}
 	return os.Rename(staged, result)
@@ -213,17 +219,17 @@ func run(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// debianRoot has mmdebstrap make the root of a node from the machine's own mirror.
+// debianRoot makes the root of a node.
 func (b *Images) debianRoot(ctx context.Context, to string) error {
+	return b.bootstrap(ctx, nodePackages, to)
+}
+
+// bootstrap has mmdebstrap make a root with packages from the machine's own mirror.
+func (b *Images) bootstrap(ctx context.Context, packages []string, to string) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return fmt.Errorf("%w: apt-get install mmdebstrap", err)
 	}
-	// The name tells it the format.
-	file := filepath.Join(b.Cache, ".root.tar")
-	if err := run(ctx, b.Cache, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(nodePackages, ","), suite, file); err != nil {
-		return err
-	}
-	return os.Rename(file, to)
+	return run(ctx, b.Cache, "mmdebstrap", "--quiet", "--format=tar", "--variant=minbase", "--include="+strings.Join(packages, ","), suite, to)
 }
 
 // assemble puts the image together in a scratch folder and imports it.

@@ -147,10 +147,13 @@ func (n *nodeRoot) units(context.Context) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	for _, unit := range []string{"kubelet", "containerd", "undo-mount-hacks", imagesUnit} {
+	for _, unit := range []string{"kubelet", "containerd", "undo-mount-hacks"} {
 		if err := n.link("etc/systemd/system/multi-user.target.wants/"+unit+".service", "/etc/systemd/system/"+unit+".service"); err != nil {
 			return err
 		}
+	}
+	if err := n.link("etc/systemd/system/multi-user.target.wants/"+imagesUnit+".path", "/etc/systemd/system/"+imagesUnit+".path"); err != nil {
+		return err
 	}
 	return n.link("etc/systemd/system/systemd-binfmt.service", "/dev/null")
 }
@@ -223,21 +226,29 @@ const imagesService = `[Unit]
 Description=import the images of the control plane
 After=containerd.service
 Requires=containerd.service
-Before=multi-user.target kubelet.service
+Before=kubelet.service
 ConditionPathExists=/kind/images
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -c 'for i in /kind/images/*.tar; do ctr -n k8s.io images import --no-unpack "$i" && rm "$i" || exit 1; done; rmdir /kind/images'
-
-[Install]
-WantedBy=multi-user.target
 `
 
-// firstBoot imports the images before the boot counts as done, which is what kind waits for.
+// imagesPath starts the import without the boot waiting for it, to the end of which kind gives half a minute.
+const imagesPath = `[Unit]
+Description=there are images of the control plane to import
+
+[Path]
+PathExists=/kind/images
+`
+
+// firstBoot imports the images. A kubelet that kubeadm starts meanwhile waits for the end of it.
 func (n *nodeRoot) firstBoot(context.Context) error {
 	if err := os.MkdirAll(n.path("kind/images"), 0o755); err != nil {
+		return err
+	}
+	if err := n.write("etc/systemd/system/"+imagesUnit+".path", imagesPath, 0o644); err != nil {
 		return err
 	}
 	return n.write("etc/systemd/system/"+imagesUnit+".service", imagesService, 0o644)

@@ -13,9 +13,17 @@ type Job struct {
 	Trials      []Trial   `json:"trials,omitempty"`
 	Accelerator string    `json:"accelerator"` // "host", "kvm" or "tcg"
 	Shell       ShellWhen `json:"shell,omitempty"`
+	// Cluster says which cluster a machine makes for the cells, nil for none.
+	Cluster *ClusterJob `json:"cluster,omitempty"`
 	// Sabotage is what is broken on purpose in every cell's env (package sabotage), "" for nothing. A sabotaged cell ends at
 	// its first deviation, and its result says in Sabotage what was done.
 	Sabotage string `json:"sabotage,omitempty"`
+}
+
+// ClusterJob is a cluster for a job's cells.
+type ClusterJob struct {
+	Image    string `json:"image"`    // of the nodes
+	Defaults bool   `json:"defaults"` // keep the kube-proxy settings of the cluster's maker
 }
 
 // ShellWhen says after which scripts a cell's env stays up, with a shell in its first node on the terminal, until that ends.

@@ -219,13 +219,11 @@ func (l *laboratory) runner(ctx context.Context, g plan.Group) (lab.Runner, erro
 	if g.Substrate == lab.ClusterSubstrate {
 		return &clusterRunner{l.cluster}, nil
 	}
-	if g.Substrate == plan.Kind {
-		if g.Kernel != plan.Host {
-			return nil, fmt.Errorf("a kind cluster has the kernel of its engine's machine: --substrate kind goes with --kernel auto or host, not %s", g.Kernel)
-		}
-		return &kindRunner{cache: l.cache.Root, image: l.kind.image, defaults: l.kind.defaults, logs: filepath.Join(l.dir, "kind-logs"), say: l.cache.Progress}, nil
-	}
-	if g.Kernel == plan.Host {
+	kind := kindRunner{cache: l.cache.Root, image: l.kind.image, defaults: l.kind.defaults, logs: filepath.Join(l.dir, "kind-logs"), say: l.cache.Progress}
+	switch {
+	case g.Kernel == plan.Host && g.Substrate == plan.Kind:
+		return &kind, nil
+	case g.Kernel == plan.Host:
 		return &machine.Sandbox{}, nil
 	}
 	if err := l.absent[g.Kernel]; err != nil {
@@ -236,5 +234,9 @@ func (l *laboratory) runner(ctx context.Context, g plan.Group) (lab.Runner, erro
 	if err != nil {
 		return nil, err
 	}
-	return &machine.VM{Kernel: k, Accelerator: accelerator}, nil
+	vm := machine.VM{Kernel: k, Accelerator: accelerator}
+	if g.Substrate == plan.Kind {
+		return &kindVMRunner{kind, vm}, nil
+	}
+	return &vm, nil
 }

@@ -56,7 +56,7 @@ engine answers to the docker command already.
 			if err != nil {
 				return err
 			}
-			if _, err := kindcluster.StartEngine(c.Context(), folder, program); err != nil {
+			if _, err := kindcluster.StartEngine(c.Context(), folder, program, lab.Deadlines{}); err != nil {
 				return err
 			}
 			fmt.Fprintln(c.OutOrStdout(), "the engine answers")

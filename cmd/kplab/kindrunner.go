@@ -16,7 +16,7 @@ import (
 	"kplab/lab/machine"
 )
 
-// kindRunner runs a job's cells on a cluster that it makes for them. It implements lab.Runner.
+// kindRunner runs a job's cells on a cluster that it makes for them, on this kernel. It implements lab.Runner.
 type kindRunner struct {
 	cache    string // the --cache flag
 	image    string // "" for the one that the lab builds
@@ -25,17 +25,20 @@ type kindRunner struct {
 	say      func(string)
 }
 
+// images returns the engine's, and the nodes'.
+func (r *kindRunner) images(ctx context.Context) (images *kindcluster.Images, node string, err error) {
+	if images, err = kindImages(ctx, r.cache, r.say); err != nil || r.image != "" {
+		return images, r.image, err
+	}
+	node, err = images.Node(ctx, lab.DefaultKubeProxy)
+	return images, node, err
+}
+
 // Run implements lab.Runner.
 func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
-	images, err := kindImages(ctx, r.cache, r.say)
+	images, image, err := r.images(ctx)
 	if err != nil {
 		return err
-	}
-	image := r.image
-	if image == "" {
-		if image, err = images.Node(ctx, lab.DefaultKubeProxy); err != nil {
-			return err
-		}
 	}
 	// What the kernel can do is the same in every namespace; a sandbox finds it out and leaves nothing.
 	var host lab.Machine
@@ -47,11 +50,78 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 	}); err != nil {
 		return err
 	}
+	job.Cluster = &lab.ClusterJob{Image: image, Defaults: r.defaults}
+	on := &kindCells{images: images, options: kindcluster.Options{Engine: images.Engine, Logs: r.logs}, say: r.say}
+	ready := func() { emit(lab.Event{Type: lab.EventReady, Time: time.Now().UTC(), Machine: &host}) }
+	if err := on.run(ctx, job, host, ready, emit); err != nil {
+		return err
+	}
+	emit(lab.Event{Type: lab.EventDone, Time: time.Now().UTC()})
+	return nil
+}
+
+// kindVMRunner runs a job's cells on a cluster inside a VM of another kernel. It implements lab.Runner.
+type kindVMRunner struct {
+	kindRunner
+	vm machine.VM
+}
+
+// kindVMMemory is what three nodes need, in MiB.
+const kindVMMemory = 8192
+
+// Run implements lab.Runner.
+func (r *kindVMRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
+	images, image, err := r.images(ctx)
+	if err != nil {
+		return err
+	}
+	vm := r.vm
+	if vm.Disk, err = images.Disk(ctx, image); err != nil {
+		return err
+	}
+	vm.Memory = kindVMMemory
+	job.Cluster = &lab.ClusterJob{Image: image, Defaults: r.defaults}
+	return vm.Run(ctx, job, emit)
+}
+
+// kindGuest runs a job's cells inside such a VM: it starts an engine on the disk and makes the cluster.
+func kindGuest(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Event)) error {
+	say := func(line string) { emit(lab.Event{Type: lab.EventLog, Time: time.Now().UTC(), Message: line}) }
+	slower := lab.Deadlines{Unit: m.Unit}
+	if err := os.Setenv("PATH", kindcluster.ProgramsInDisk+":"+os.Getenv("PATH")); err != nil {
+		return err
+	}
 	start := time.Now()
-	cluster, err := kindcluster.Create(ctx, kindcluster.Options{
-		Engine: images.Engine, Name: fmt.Sprint(os.Getpid()), Image: image, Mode: lab.IPTables,
-		Logs: r.logs,
-	})
+	engine, err := kindcluster.StartEngine(ctx, kindcluster.FolderInDisk, machine.DiskUserland+"/init", slower)
+	if err != nil {
+		return err
+	}
+	say(fmt.Sprintf("the VM's engine answers: %s", time.Since(start).Round(100*time.Millisecond)))
+	start = time.Now()
+	if err := engine.LoadImage(ctx, kindcluster.ArchiveInDisk); err != nil {
+		return err
+	}
+	say(fmt.Sprintf("the VM's engine has the node image: %s", time.Since(start).Round(100*time.Millisecond)))
+	on := &kindCells{
+		images:  &kindcluster.Images{Engine: engine, Cache: kindcluster.FolderInDisk, Userland: machine.DiskUserland, Progress: say},
+		options: kindcluster.Options{Engine: engine, Slower: slower}, say: say,
+	}
+	return on.run(ctx, job, m, func() {}, emit)
+}
+
+// kindCells makes a cluster on this machine for a job's cells.
+type kindCells struct {
+	images  *kindcluster.Images
+	options kindcluster.Options
+	say     func(string)
+}
+
+// run calls ready when the cluster is.
+func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, ready func(), emit func(lab.Event)) error {
+	options := r.options
+	options.Name, options.Image, options.Mode = fmt.Sprint(os.Getpid()), job.Cluster.Image, lab.IPTables
+	start := time.Now()
+	cluster, err := kindcluster.Create(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -61,33 +131,29 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 		}
 	}()
 	r.say(fmt.Sprintf("cluster %s is ready: %s", cluster.Name, time.Since(start).Round(100*time.Millisecond)))
-	loader := &proxyLoader{images: images, cluster: cluster, binaries: job.KubeProxies}
+	loader := &proxyLoader{images: r.images, cluster: cluster, binaries: job.KubeProxies}
 	pause, err := loader.find(ctx, "/pause:")
 	if err != nil {
 		return err
 	}
 	if pause == "" {
-		return fmt.Errorf("the nodes of image %s have no pause image, which the pods run", image)
+		return fmt.Errorf("the nodes of image %s have no pause image, which the pods run", options.Image)
 	}
-	options := kindenv.Options{
+	fixtures := kindenv.Options{
 		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image, Administer: cluster.Administer,
-		KindDefaults: r.defaults, Progress: r.say,
+		KindDefaults: job.Cluster.Defaults, Progress: r.say, Slower: options.Slower,
 	}
 	for _, w := range cluster.Workers {
-		options.Workers = append(options.Workers, kindenv.Node{Name: w.Name, PID: w.PID})
+		fixtures.Workers = append(fixtures.Workers, kindenv.Node{Name: w.Name, PID: w.PID})
 	}
-	fixture, err := kindenv.Prepare(ctx, options)
+	fixture, err := kindenv.Prepare(ctx, fixtures)
 	if err != nil {
 		return err
 	}
 	defer fixture.Close()
-	emit(lab.Event{Type: lab.EventReady, Time: time.Now().UTC(), Machine: &host})
+	ready()
 	job.Parallel = 1 // the cells share the cluster's nodes
-	if err := (&agent.Agent{NewEnv: fixture.Env}).Run(ctx, job, host, emit); err != nil {
-		return err
-	}
-	emit(lab.Event{Type: lab.EventDone, Time: time.Now().UTC()})
-	return nil
+	return (&agent.Agent{NewEnv: fixture.Env}).Run(ctx, job, host, emit)
 }
 
 // proxyLoader gives the cluster's nodes the kube-proxies that scenarios ask for, each once.

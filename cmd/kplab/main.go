@@ -37,6 +37,9 @@ func main() {
 
 // work does a job inside a machine: its cells, or the trials of a benchmark.
 func work(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Event)) error {
+	if job.Cluster != nil {
+		return kindGuest(ctx, job, m, emit)
+	}
 	if len(job.Trials) > 0 {
 		return (&bench.Runner{NewEnv: netns.New}).Run(ctx, job, m, emit)
 	}

@@ -318,7 +318,7 @@ func (e *env) objects(ctx context.Context) []byte {
 
 // Close implements lab.Env: it takes back what the cell did, so that the next one begins as this one did.
 func (e *env) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), e.options.Slower.Of(closeDeadline))
 	defer cancel()
 	errs := make([]error, len(e.nodes))
 	var wg sync.WaitGroup

@@ -23,6 +23,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"kplab/lab"
 	"kplab/lab/thread"
 	"kplab/lab/topology"
 )
@@ -62,6 +63,7 @@ type Options struct {
 	// KindDefaults keeps what kind sets of its own accord in kube-proxy's configuration (tcpBeLiberal in nftables mode).
 	KindDefaults bool
 	Progress     func(line string)
+	Slower       lab.Deadlines // how slow the nodes are
 }
 
 // Fixture is what stands in a cluster between cells: pods, outside machines, addresses.
@@ -212,11 +214,13 @@ func (f *Fixture) nameNodes(ctx context.Context) error {
 	return nil
 }
 
+// fixtureDeadline is for nodes whose unit is 1.
 const fixtureDeadline = 90 * time.Second
 
 // poll waits until done says so. what names it in the error.
 func (f *Fixture) poll(ctx context.Context, what string, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, fixtureDeadline)
+	deadline := f.options.Slower.Of(fixtureDeadline)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	tick := time.NewTicker(pollPod)
 	defer tick.Stop()
@@ -228,7 +232,7 @@ func (f *Fixture) poll(ctx context.Context, what string, done func() (bool, erro
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not after %s: %w", what, fixtureDeadline, errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("%s: not after %s: %w", what, deadline, errors.Join(err, context.Cause(ctx)))
 		}
 	}
 }

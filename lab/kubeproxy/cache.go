@@ -2,7 +2,6 @@ package kubeproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // A cache has a folder VERSION-linux-ARCH for each binary, with the files kube-proxy and origin in it. The folder is put
@@ -132,30 +131,14 @@ func (s *Source) lock(ctx context.Context, version string, say progress) (unlock
 	if err := os.MkdirAll(s.Cache, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(s.Cache, s.entry(version)+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	l := flock.New(filepath.Join(s.Cache, s.entry(version)+".lock"))
+	locked, err := l.TryLock()
+	if err == nil && !locked {
+		say("waiting for another one that is at work on it")
+		_, err = l.TryLockContext(ctx, 200*time.Millisecond)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("wait for %s: %w", l.Path(), err)
 	}
-	retry := time.NewTicker(200 * time.Millisecond)
-	defer retry.Stop()
-	for told := false; ; {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-		if !told {
-			say("waiting for another one that is at work on it")
-			told = true
-		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("wait for %s: %w", f.Name(), context.Cause(ctx))
-		}
-	}
+	return func() { _ = l.Close() }, nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // Cache is where fetched kernels and userlands are kept, under one folder:
@@ -85,20 +85,11 @@ func (c Cache) ensure(dest string, build func(dir, scratch string) error) (err e
 
 // lock takes an exclusive lock on a file, waiting for whoever has it.
 func lock(path string) (unlock func() error, err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("lock the cache: %w", err)
+	l := flock.New(path)
+	if err := l.Lock(); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-	}
-	return f.Close, nil
+	return l.Close, nil
 }
 
 // treeSize is the size in bytes of the files below root.

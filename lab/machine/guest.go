@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,11 @@ func guestInit() {
 }
 
 func runGuest() error {
+	if slices.Contains(os.Args, diskArg) {
+		if err := switchRoot(); err != nil {
+			return err
+		}
+	}
 	if err := setUpGuest(); err != nil {
 		return err
 	}
@@ -96,16 +102,14 @@ func setUpGuest() error {
 	}{
 		{"/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"/sys/fs/cgroup", "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"/dev", "devtmpfs", unix.MS_NOSUID, "mode=0755"},
 		{"/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=0620,ptmxmode=0666"},
 		{"/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
 		{"/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
 	} {
-		if err := os.MkdirAll(m.target, 0o755); err != nil {
-			return fmt.Errorf("mount %s: %w", m.target, err)
-		}
-		if err := unix.Mount(m.fstype, m.target, m.fstype, m.flags, m.data); err != nil {
-			return fmt.Errorf("mount %s: %w", m.target, err)
+		if err := mount(m.fstype, m.target, m.fstype, m.flags, m.data); err != nil {
+			return err
 		}
 	}
 	if err := unix.Sethostname([]byte("kplab")); err != nil {

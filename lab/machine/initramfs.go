@@ -28,6 +28,7 @@ type initramfs struct {
 	kernel      Kernel            // whose modules; none if its Modules is ""
 	kubeProxies map[string]string // version -> path of the binary
 	init        string            // path of the binary that is /init
+	disk        bool              // the guest has one
 }
 
 // file writes the initramfs to an anonymous file in memory, which ends with its last descriptor: nothing is left on disk, however the
@@ -51,7 +52,11 @@ func (i initramfs) file() (_ *os.File, err error) {
 		}
 	}
 	if i.kernel.Modules != "" {
-		if err := w.modules(i.kernel); err != nil {
+		wanted := wantedModules()
+		if i.disk {
+			wanted = append(wanted, diskModules()...)
+		}
+		if err := w.modules(i.kernel, wanted); err != nil {
 			return nil, err
 		}
 	}
@@ -141,8 +146,8 @@ func (a archive) tree(root string) error {
 	})
 }
 
-// modules adds the wanted modules of a kernel and what modprobe needs to find them. /lib is a link to usr/lib in every userland.
-func (a archive) modules(k Kernel) error {
+// modules adds wanted modules of a kernel and what modprobe needs to find them. /lib is a link to usr/lib in every userland.
+func (a archive) modules(k Kernel, wanted []string) error {
 	to := "usr/lib/modules/" + k.Release
 	dep, err := os.ReadFile(filepath.Join(k.Modules, "modules.dep"))
 	if err != nil {
@@ -159,7 +164,7 @@ func (a archive) modules(k Kernel) error {
 			}
 		}
 	}
-	for _, m := range closure(string(dep), wantedModules()) {
+	for _, m := range closure(string(dep), wanted) {
 		if err := a.file(filepath.Join(k.Modules, m), path.Join(to, m), 0o644); err != nil {
 			return err
 		}

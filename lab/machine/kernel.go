@@ -20,6 +20,7 @@ type Kernel struct {
 	Name    string `json:"name"`              // "debian-12", "trixie-backports:6.18" or the path it was given as
 	Release string `json:"release"`           // uname -r: "6.1.0-57-cloud-amd64"
 	Package string `json:"package,omitempty"` // Debian package and version it came in
+	Kept    string `json:"kept,omitempty"`    // [keptModules] of the kplab that fetched it
 	Image   string `json:"-"`                 // path of its vmlinuz
 	Modules string `json:"-"`                 // path of its lib/modules/RELEASE
 }
@@ -128,6 +129,12 @@ func (c Cache) Kernel(ctx context.Context, name string) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("kernel %s is the one that runs already: it takes a sandbox, not a VM", name)
 	}
 	dir := c.entry("kernels", source.Name)
+	if k, err := loadKernel(dir); err == nil && k.Kept != keptModules() {
+		c.progress("kernel %s: the cache has it without modules that a VM takes along by now: fetching it again", source.Name)
+		if err := os.RemoveAll(dir); err != nil {
+			return Kernel{}, err
+		}
+	}
 	if err := c.ensure(dir, func(part, scratch string) error { return c.fetchKernel(ctx, source, part, scratch) }); err != nil {
 		return Kernel{}, fmt.Errorf("kernel %s: %w", source.Name, err)
 	}

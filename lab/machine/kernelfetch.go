@@ -190,6 +190,7 @@ func keepKernel(ctx context.Context, full string, k Kernel, dir string) (kept in
 	if err != nil {
 		return 0, err
 	}
+	k.Kept = keptModules()
 	b, err := json.Marshal(k)
 	if err != nil {
 		return 0, fmt.Errorf("write kernel.json: %w", err)

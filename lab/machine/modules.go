@@ -3,6 +3,8 @@ package machine
 import (
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +41,12 @@ func isWanted(module string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, name); return err == nil && ok })
 }
 
+// keptModules is a digest of which modules a kernel in the cache has.
+func keptModules() string {
+	sum := sha256.Sum256([]byte(strings.Join(append(wantedModules(), diskModules()...), " ")))
+	return hex.EncodeToString(sum[:6])
+}
+
 // keepModules copies the wanted modules of full/lib/modules/RELEASE to dir/lib/modules/RELEASE, decompressed so that the guest need not, and makes
 // modules.dep for both. It returns how many it kept.
 func keepModules(ctx context.Context, full, release, dir string) (kept int, err error) {
@@ -62,7 +70,7 @@ func keepModules(ctx context.Context, full, release, dir string) (kept int, err 
 	if err != nil {
 		return 0, fmt.Errorf("keep modules: %w", err)
 	}
-	for _, m := range closure(string(dep), wantedModules()) {
+	for _, m := range closure(string(dep), append(wantedModules(), diskModules()...)) {
 		if err := decompressModule(filepath.Join(from, m), filepath.Join(to, m)); err != nil {
 			return 0, fmt.Errorf("keep module %s: %w", m, err)
 		}

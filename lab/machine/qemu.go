@@ -88,13 +88,17 @@ func (v *VM) arguments(p platform, initramfs *os.File, init string) []string {
 	if i, err := initramfs.Stat(); err == nil {
 		memory += int(2 * i.Size() >> 20) // the guest holds it twice while it unpacks it
 	}
-	return []string{
+	words := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none",
 		"-M", p.machine, "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", v.Kernel.Image, "-initrd", fmt.Sprintf("/proc/self/fd/%d", initramfsFD),
 		"-append", commandLine(p, init),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 	}
+	if v.Disk != "" {
+		words = append(words, diskArguments(v.Disk)...)
+	}
+	return words
 }
 
 // commandLine is the guest kernel's. init is the last argument of /init.
@@ -140,7 +144,11 @@ func (g *guest) start() (*qemu, error) {
 		return nil, errors.Join(fmt.Errorf("make the guest's port: %w", err), unix.Close(pair[0]), unix.Close(pair[1]))
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "port"), os.NewFile(uintptr(pair[1]), "port")
-	cmd := exec.Command(path, append(g.vm.arguments(p, g.initramfs, guestArg), portArguments()...)...)
+	init := guestArg
+	if g.vm.Disk != "" {
+		init = diskArg + " " + guestArg
+	}
+	cmd := exec.Command(path, append(g.vm.arguments(p, g.initramfs, init), portArguments()...)...)
 	cmd.Stdout, cmd.Stderr = &g.console, &g.said
 	cmd.ExtraFiles = []*os.File{g.initramfs, theirs}
 	kill, wait, err := startOwned(cmd)

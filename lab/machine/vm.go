@@ -14,7 +14,7 @@ import (
 )
 
 // VM runs a job on another kernel: in a QEMU guest whose root file system is the job's userland, with the kernel's modules and the
-// job's kube-proxies in it, and whose init is this binary. It has no network and no disk; job and events pass over a virtio-serial
+// job's kube-proxies in it, and whose init is this binary. It has no network, and no disk unless one is given; job and events pass over a virtio-serial
 // port, and the console is kept to say how it ended. QEMU ends with this process.
 type VM struct {
 	Kernel Kernel
@@ -24,6 +24,9 @@ type VM struct {
 	Memory int
 	// CPUs; 0 means 2.
 	CPUs int
+	// Disk is the path of an ext4 file system that is the guest's root in the userland's place, which is then at [DiskUserland]. What
+	// the guest writes ends with it. "" for none.
+	Disk string
 
 	// silence is how long a guest may send nothing at all; 0 means what fits the accelerator.
 	silence time.Duration
@@ -46,12 +49,15 @@ func (v *VM) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
 	if err != nil {
 		return err
 	}
-	fs, err := initramfs{userland: job.Root, kernel: v.Kernel, kubeProxies: job.KubeProxies, init: binary}.file()
+	fs, err := initramfs{userland: job.Root, kernel: v.Kernel, kubeProxies: job.KubeProxies, init: binary, disk: v.Disk != ""}.file()
 	if err != nil {
 		return err
 	}
 	defer fs.Close()
 	job.Root = "/"
+	if v.Disk != "" {
+		job.Root = DiskUserland
+	}
 	job.Accelerator = v.Accelerator
 	if job.Parallel == 0 {
 		job.Parallel = defaultParallel
