@@ -18,12 +18,14 @@ type Userland struct {
 	Tools map[string]string `json:"tools,omitempty"` // tool -> version, known once the machine is up
 }
 
-// Cell is one scenario in one setting. Scenario, Mode, Kernel.Name, KubeProxy, Userland.Name, Substrate and Repeat identify it.
+// Cell is one scenario in one setting. Scenario (which says the parameters), Mode, Kernel.Name, KubeProxy, Userland.Name, Substrate and Repeat identify it.
 type Cell struct {
-	Scenario  string `json:"scenario"`
-	Mode      Mode   `json:"mode"`
-	Kernel    Kernel `json:"kernel"`
-	KubeProxy string `json:"kubeProxy"` // "1.37.2", without v
+	Scenario string `json:"scenario"`
+	// Parameters are what tells the scenario from the other instances of its script: "from": "ipvs".
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Mode       Mode              `json:"mode"`
+	Kernel     Kernel            `json:"kernel"`
+	KubeProxy  string            `json:"kubeProxy"` // "1.37.2", without v
 	// KubeProxyPath is set where the user named a binary instead of a version.
 	KubeProxyPath string   `json:"kubeProxyPath,omitempty"`
 	Userland      Userland `json:"userland"`

@@ -10,6 +10,8 @@ const (
 	EventStart    EventType = "cell-start" // Cell begins
 	EventCheck    EventType = "check"      // Cell recorded Check
 	EventGap      EventType = "gap"        // Cell recorded Gap
+	EventSurvive  EventType = "survivors"  // Cell recorded Survivors
+	EventState    EventType = "state"      // Cell recorded State
 	EventStep     EventType = "step"       // Cell logs a script line or its outcome: Message
 	EventEvidence EventType = "evidence"   // Cell leaves a file: Path, Data
 	EventEnd      EventType = "cell-end"   // Cell came to Result
@@ -23,16 +25,18 @@ const (
 
 // Event is one line of the stream that a machine sends while it runs a job, as JSON: the same from the host and from a VM.
 type Event struct {
-	Type    EventType `json:"type"`
-	Time    time.Time `json:"time"` // UTC, by the machine's clock
-	Cell    string    `json:"cell,omitempty"`
-	Machine *Machine  `json:"machine,omitempty"`
-	Check   *Check    `json:"check,omitempty"`
-	Gap     *Gap      `json:"gap,omitempty"`
-	Result  *Result   `json:"result,omitempty"`
-	Path    string    `json:"path,omitempty"` // of evidence, relative to the cell's folder
-	Data    []byte    `json:"data,omitempty"`
-	Message string    `json:"message,omitempty"`
+	Type    EventType  `json:"type"`
+	Time    time.Time  `json:"time"` // UTC, by the machine's clock
+	Cell    string     `json:"cell,omitempty"`
+	Machine *Machine   `json:"machine,omitempty"`
+	Check   *Check     `json:"check,omitempty"`
+	Gap     *Gap       `json:"gap,omitempty"`
+	Survive *Survivors `json:"survivors,omitempty"`
+	State   *State     `json:"state,omitempty"`
+	Result  *Result    `json:"result,omitempty"`
+	Path    string     `json:"path,omitempty"` // of evidence, relative to the cell's folder
+	Data    []byte     `json:"data,omitempty"`
+	Message string     `json:"message,omitempty"`
 
 	Trial       *Trial       `json:"trial,omitempty"`
 	Measurement *Measurement `json:"measurement,omitempty"`

@@ -26,14 +26,24 @@ type Check struct {
 // BeforeAnyChange is what a Gap is During at the first look, which shows that the traffic flows.
 const BeforeAnyChange = "before any change"
 
-// Gap is what steady traffic met while something changed: new connections at a fixed rate.
+// What a Gap's attempts are, where they are not new TCP connections.
+const (
+	UDPRequests = "udpRequests" // requests of one UDP flow, each of which wants an answer
+	UDPOneWay   = "udpOneWay"   // datagrams of one UDP flow, counted at whoever receives them
+)
+
+// Gap is what steady traffic met while something changed: attempts at a fixed rate.
 type Gap struct {
-	Step     string         `json:"step"`    // file:line that looked
-	During   string         `json:"during"`  // what changed, in the script's words
-	Traffic  string         `json:"traffic"` // "ext n1:nodeport/web"
+	Step     string         `json:"step"`           // file:line that looked
+	Name     string         `json:"name,omitempty"` // what the script calls the traffic: "outside"
+	Kind     string         `json:"kind,omitempty"` // UDPRequests, UDPOneWay; "" for new TCP connections
+	During   string         `json:"during"`         // what changed, in the script's words
+	Traffic  string         `json:"traffic"`        // "ext n1:nodeport/web"
 	Attempts int            `json:"attempts"`
 	Failed   int            `json:"failed"`
-	Outcomes map[string]int `json:"outcomes"` // "reachable": 980, "timeout": 20
+	Outcomes map[string]int `json:"outcomes"` // "reachable": 980, "timeout": 20; of one-way datagrams "lost"
+	// Endpoints counts, for a UDP flow, the datagrams that each endpoint answered or received.
+	Endpoints map[string]int `json:"endpoints,omitempty"`
 	// Ms is the time from the start of the first attempt that failed to the start of the first that succeeded after the last failure.
 	// It is known to IntervalMs. Open is set where none had succeeded when the script looked.
 	Ms         float64 `json:"ms"`
@@ -44,13 +54,16 @@ type Gap struct {
 // Result is what one cell came to: an element of run.json's "cells".
 type Result struct {
 	Cell
-	Verdict    Verdict  `json:"verdict"`
-	Reason     string   `json:"reason,omitempty"` // for skip and error; for fail the first deviation; for a pass, what was left out for want of a place
-	DurationMs int64    `json:"durationMs"`
-	Checks     []Check  `json:"checks"`
-	Gaps       []Gap    `json:"gaps,omitempty"`
-	Evidence   []string `json:"evidence"` // paths relative to the run's folder
-	Repro      string   `json:"repro"`
+	Verdict    Verdict `json:"verdict"`
+	Reason     string  `json:"reason,omitempty"` // for skip and error; for fail the first deviation; for a pass, what was left out for want of a place
+	DurationMs int64   `json:"durationMs"`
+	Checks     []Check `json:"checks"`
+	Gaps       []Gap   `json:"gaps,omitempty"`
+	// Survivors are what became of connections that were there before a change, States what nodes' kernels held.
+	Survivors []Survivors `json:"survivors,omitempty"`
+	States    []State     `json:"states,omitempty"`
+	Evidence  []string    `json:"evidence"` // paths relative to the run's folder
+	Repro     string      `json:"repro"`
 	// Sabotage is set where the env was broken on purpose and the script ran to an end of its own: a verdict without it, as
 	// of a machine that died, says nothing about the scenario.
 	Sabotage *Sabotage `json:"sabotage,omitempty"`

@@ -11,19 +11,25 @@ import (
 
 const (
 	gapsTitle  = "What steady traffic met while something changed"
-	gapsCaveat = "New connections at a fixed rate. The gap is from the start of the first that failed to the start of the first that succeeded after the last failure."
+	gapsCaveat = "New connections, or datagrams of a UDP flow, at a fixed rate. The gap is from the start of the first that failed to the start of the first that succeeded after the last failure."
 )
 
 // Gaps returns what steady traffic met in each cell, by scenario, change and traffic, side by side as [Differences] are. Looks at
-// traffic before any change are left out.
+// traffic before any change are left out, and changes of mode that are in [SwitchGrids].
 func Gaps(run *Run) (rows []Difference) {
 	for _, cell := range run.Cells {
+		if _, _, ok := change(cell.Cell); ok {
+			continue
+		}
 		column := columnOf(cell.Cell)
 		for _, g := range cell.Gaps {
 			if g.During == lab.BeforeAnyChange {
 				continue
 			}
 			what := g.During + ": " + g.Traffic
+			if g.Kind != "" {
+				what += " (" + gapKind(g) + ")"
+			}
 			i := slices.IndexFunc(rows, func(d Difference) bool { return d.Scenario == cell.Scenario && d.What == what })
 			if i < 0 {
 				i = len(rows)
@@ -41,15 +47,20 @@ func gapText(g lab.Gap) string {
 	if g.Failed == 0 {
 		return fmt.Sprintf("none of %d", g.Attempts)
 	}
-	var failures []string
-	for _, kind := range slices.Sorted(maps.Keys(g.Outcomes)) {
-		if kind != "reachable" {
-			failures = append(failures, fmt.Sprintf("%d %s", g.Outcomes[kind], kind))
-		}
-	}
-	text := fmt.Sprintf("%.0f ms, %d of %d (%s)", g.Ms, g.Failed, g.Attempts, strings.Join(failures, ", "))
+	text := fmt.Sprintf("%.0f ms, %d of %d (%s)", g.Ms, g.Failed, g.Attempts, failures(g))
 	if g.Open {
 		text = "down for " + text
 	}
 	return text
+}
+
+// failures is "12 refused, 3 timeout".
+func failures(g lab.Gap) string {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(g.Outcomes)) {
+		if kind != "reachable" {
+			all = append(all, fmt.Sprintf("%d %s", g.Outcomes[kind], kind))
+		}
+	}
+	return strings.Join(all, ", ")
 }

@@ -77,6 +77,9 @@ func (m *markdown) grid() {
 func (m *markdown) differences() {
 	m.section("What differs between the modes", Caveat(m.matrix.Columns), Differences(m.run))
 	m.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(m.run))
+	for _, g := range SwitchGrids(m.run) {
+		m.switches(g)
+	}
 	m.section(gapsTitle, gapsCaveat, Gaps(m.run))
 }
 

@@ -49,13 +49,15 @@ type recorder struct {
 
 // slot is a cell on its way to a result.
 type slot struct {
-	id       string
-	cell     lab.Cell
-	begun    time.Time
-	checks   []lab.Check
-	gaps     []lab.Gap
-	evidence []string
-	result   *lab.Result
+	id        string
+	cell      lab.Cell
+	begun     time.Time
+	checks    []lab.Check
+	gaps      []lab.Gap
+	survivors []lab.Survivors
+	states    []lab.State
+	evidence  []string
+	result    *lab.Result
 }
 
 func newRecorder(first record) *recorder {
@@ -121,7 +123,7 @@ func (r *recorder) apply(rec record) {
 	switch rec.Type {
 	case lab.EventStart:
 		// A cell that starts again, after its machine was replaced, starts from nothing.
-		s.begun, s.checks, s.gaps, s.evidence, s.result = rec.At, nil, nil, nil, nil
+		s.begun, s.checks, s.gaps, s.survivors, s.states, s.evidence, s.result = rec.At, nil, nil, nil, nil, nil, nil
 	case lab.EventCheck:
 		if rec.Check != nil {
 			s.checks = append(s.checks, *rec.Check)
@@ -129,6 +131,14 @@ func (r *recorder) apply(rec record) {
 	case lab.EventGap:
 		if rec.Gap != nil {
 			s.gaps = append(s.gaps, *rec.Gap)
+		}
+	case lab.EventSurvive:
+		if rec.Survive != nil {
+			s.survivors = append(s.survivors, *rec.Survive)
+		}
+	case lab.EventState:
+		if rec.State != nil {
+			s.states = append(s.states, *rec.State)
 		}
 	case lab.EventEvidence:
 		s.evidence = appendNew(s.evidence, rec.Stored)
@@ -172,6 +182,12 @@ func (r *recorder) result(s *slot, rec record) *lab.Result {
 	result.Checks = orEmpty(result.Checks)
 	if len(result.Gaps) == 0 {
 		result.Gaps = s.gaps
+	}
+	if len(result.Survivors) == 0 {
+		result.Survivors = s.survivors
+	}
+	if len(result.States) == 0 {
+		result.States = s.states
 	}
 	result.Evidence = nil // set when the run is taken: evidence may follow the end
 	if result.DurationMs == 0 && !s.begun.IsZero() {

@@ -188,6 +188,9 @@ const (
 func (t *text) differences() {
 	t.section("What differs between the modes", Caveat(t.matrix.Columns), Differences(t.run))
 	t.section("What differs between the substrates", "Each is a finding, or a fault of an env.", SubstrateDifferences(t.run))
+	for _, g := range SwitchGrids(t.run) {
+		t.switches(g)
+	}
 	t.section(gapsTitle, gapsCaveat, Gaps(t.run))
 }
 

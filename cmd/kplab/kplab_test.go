@@ -199,17 +199,34 @@ func TestHostKernel(t *testing.T) {
 	assert.Contains(t, again.stderr, "already holds a run")
 }
 
-// TestGaps switches modes under traffic, and finds in run.json what the traffic met.
+// TestGaps switches modes under traffic, and finds in run.json what the traffic met and what was left over.
 func TestGaps(t *testing.T) {
 	needKubeProxy(t)
 	run := passing(t, "run", "mode-switch.iptables.restart", "--mode", "iptables,nftables", "--kernel", "host", "--out", filepath.Join(t.TempDir(), "out"))
 	require.Len(t, run.Cells, 2)
 	for _, c := range run.Cells {
 		var switched []lab.Gap
+		datagrams := map[string]lab.Gap{}
 		for _, g := range c.Gaps {
-			if g.During == "the switch" {
+			switch {
+			case g.During == lab.BeforeAnyChange:
+			case g.Kind == "":
 				switched = append(switched, g)
+			default:
+				datagrams[g.Kind] = g
 			}
+		}
+		for _, kind := range []string{lab.UDPRequests, lab.UDPOneWay} {
+			assert.Positive(t, datagrams[kind].Attempts, kind)
+			assert.NotEmpty(t, datagrams[kind].Endpoints, kind)
+		}
+		require.Len(t, c.Survivors, 1)
+		require.Len(t, c.States, 2)
+		left := c.States[1].Leftovers
+		require.NotNil(t, left)
+		assert.Equal(t, c.Mode == lab.NFTables, len(left.Holds.IPTables) > 0, "iptables mode's KUBE-FIREWALL stays: %+v", left)
+		for _, f := range c.States[1].Foreign {
+			assert.True(t, f.Kept, "%+v", f)
 		}
 		require.Len(t, switched, 2, "from outside and from a pod")
 		for _, g := range switched {

@@ -120,6 +120,14 @@ func (a *Agent) cell(ctx context.Context, job lab.Job, c lab.Cell, s *script.Scr
 			result.Gaps = append(result.Gaps, g)
 			say(lab.Event{Type: lab.EventGap, Gap: &g})
 		},
+		Survivors: func(k lab.Survivors) {
+			result.Survivors = append(result.Survivors, k)
+			say(lab.Event{Type: lab.EventSurvive, Survive: &k})
+		},
+		State: func(n lab.State) {
+			result.States = append(result.States, n)
+			say(lab.Event{Type: lab.EventState, State: &n})
+		},
 		Log: func(line string) {
 			line = fmt.Sprintf("%6.2fs  %s", time.Since(start).Seconds(), line)
 			transcript = append(append(transcript, line...), '\n')

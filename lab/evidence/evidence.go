@@ -68,19 +68,32 @@ var interesting = []string{
 	"net.ipv4.conf.all.route_localnet", "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce", "net.ipv4.conf.all.rp_filter",
 	"net.ipv4.vs.conntrack", "net.ipv4.vs.conn_reuse_mode", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.vs.expire_quiescent_template",
 	"net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_tcp_be_liberal",
-	"net.netfilter.nf_conntrack_tcp_timeout_established", "net.netfilter.nf_conntrack_udp_timeout",
+	"net.netfilter.nf_conntrack_tcp_timeout_established", "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
+	"net.netfilter.nf_conntrack_udp_timeout", "net.netfilter.nf_conntrack_udp_timeout_stream",
+}
+
+// Sysctls are the interesting ones of a host's network namespace that its kernel has.
+func Sysctls(h lab.Host) (map[string]string, error) {
+	values := map[string]string{}
+	err := h.Do(func() error {
+		for _, key := range interesting {
+			if value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/")); err == nil {
+				values[key] = strings.TrimSpace(string(value))
+			}
+		}
+		return nil
+	})
+	return values, err
 }
 
 // sysctls lists the interesting ones as sysctl(8) prints them.
 func sysctls(h lab.Host) string {
 	var b strings.Builder
-	_ = h.Do(func() error {
-		for _, key := range interesting {
-			if value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/")); err == nil {
-				fmt.Fprintf(&b, "%s = %s\n", key, strings.TrimSpace(string(value)))
-			}
+	values, _ := Sysctls(h) // a host that cannot be entered has none to show
+	for _, key := range interesting {
+		if value, ok := values[key]; ok {
+			fmt.Fprintf(&b, "%s = %s\n", key, value)
 		}
-		return nil
-	})
+	}
 	return b.String()
 }

@@ -85,7 +85,7 @@ func repeated(cells []lab.Cell, n int) []lab.Cell {
 func In(cell lab.Cell, scripts []*script.Script, repeat int) Group {
 	g := Group{Substrate: cell.Substrate, Kernel: cell.Kernel.Name, Userland: cell.Userland.Name}
 	for _, s := range scripts {
-		cell.Scenario = s.Name
+		cell.Scenario, cell.Parameters = s.Name, s.Values()
 		g.Cells = append(g.Cells, cell)
 	}
 	if repeat > 1 {
@@ -111,7 +111,7 @@ func once(m Matrix, scripts []*script.Script, host lab.Machine) []Group {
 								continue
 							}
 							c := lab.Cell{
-								Scenario: s.Name, Mode: mode, KubeProxy: version, Substrate: substrate,
+								Scenario: s.Name, Parameters: s.Values(), Mode: mode, KubeProxy: version, Substrate: substrate,
 								Kernel: lab.Kernel{Name: kernel}, Userland: lab.Userland{Name: userland},
 							}
 							if kernel == Auto {

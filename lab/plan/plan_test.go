@@ -46,6 +46,20 @@ func TestMakePlacesCells(t *testing.T) {
 	assert.Len(t, groups[1].Cells, 9, "what auto and debian-12 both ask for runs once")
 }
 
+func TestMakeSaysParameters(t *testing.T) {
+	m := Default()
+	m.Modes, m.Kernels = []lab.Mode{lab.IPTables}, []string{Host}
+	scripts, err := script.Instances("switch.txtar", "# A switch.\nparameter from ipvs nftables\n")
+	require.NoError(t, err)
+	groups := Make(m, append(scripts, parse(t, "plain", "")), lab.Machine{})
+	require.Len(t, groups, 1)
+	cells := groups[0].Cells
+	require.Len(t, cells, 3)
+	assert.Equal(t, map[string]string{"from": "ipvs"}, cells[0].Parameters)
+	assert.Equal(t, map[string]string{"from": "nftables"}, cells[1].Parameters)
+	assert.Nil(t, cells[2].Parameters)
+}
+
 func TestMakeRepeats(t *testing.T) {
 	m := Default()
 	m.Modes, m.Kernels, m.Repeat = []lab.Mode{lab.IPTables, lab.NFTables}, []string{Host}, 3

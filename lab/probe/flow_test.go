@@ -25,6 +25,10 @@ func TestStream(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, c.Sent, 10)
 	assert.Equal(t, "s1", c.Last)
+	first := f.Between(1, 1)
+	require.Len(t, first, 1)
+	assert.Equal(t, Outcome{Kind: Reachable, Endpoint: "s1"}, first[0].Outcome)
+	assert.Empty(t, f.Between(1, 0))
 
 	const refused = "refused (icmp port-unreachable)"
 	require.NoError(t, s.Close())

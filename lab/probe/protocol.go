@@ -7,13 +7,17 @@ import (
 
 // The protocol of a [Server]. A request is a line; over UDP it is a datagram.
 //
-//	who [ID]   answer (as is any other line): one line of JSON, see answer
-//	echo N     followed by N bytes: the same N bytes come back (not over UDP)
-//	send N     N zero bytes come (not over UDP)
+//	who [ID]      answer (as is any other line): one line of JSON, see answer
+//	echo N        followed by N bytes: the same N bytes come back (not over UDP)
+//	send N        N zero bytes come (not over UDP)
+//	tell FLOW N   no answer: the server keeps N with the flow's (over UDP only)
+//	told FLOW     answer, with the numbers that it was told (over UDP only)
 const (
 	whoRequest  = "who"
 	echoRequest = "echo"
 	sendRequest = "send"
+	tellRequest = "tell"
+	toldRequest = "told"
 )
 
 // answer says who answers and what it saw.
@@ -22,6 +26,7 @@ type answer struct {
 	Source   netip.AddrPort `json:"source"`           // the client, as the server sees it
 	Address  netip.AddrPort `json:"address,omitzero"` // where the client's packets arrived, as the server sees it
 	ID       string         `json:"id,omitempty"`     // the request's, so that a late answer is not taken for another's
+	Told     spans          `json:"told,omitempty"`   // numbers that a one-way flow has told
 }
 
 // line is the answer as it is sent.

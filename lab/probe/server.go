@@ -28,6 +28,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	conns  map[net.Conn]netip.Addr // open connections and their clients
+	told   map[string]spans        // what one-way flows have told, by flow
 	closed bool
 	done   chan struct{} // closed with closed
 	served sync.WaitGroup
@@ -36,7 +37,7 @@ type Server struct {
 // Serve starts a server of network "tcp", "udp" or "sctp" in the namespace. Port 0 takes a free one. Where the kernel has
 // no SCTP sockets the error is an [errors.ErrUnsupported].
 func Serve(ns Netns, name, network string, port int) (*Server, error) {
-	s := &Server{name: name, network: network, conns: map[net.Conn]netip.Addr{}, done: make(chan struct{})}
+	s := &Server{name: name, network: network, conns: map[net.Conn]netip.Addr{}, told: map[string]spans{}, done: make(chan struct{})}
 	if err := s.listen(ns, port); err != nil {
 		return nil, fmt.Errorf("serve %s on %s port %d: %w", name, network, port, err)
 	}
@@ -226,8 +227,14 @@ func (s *Server) serveDatagrams() {
 			continue // an ICMP error about an earlier answer
 		}
 		who := answer{Endpoint: s.name, Source: source}
-		if verb, id, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " "); verb == whoRequest {
-			who.ID = id
+		switch verb, arg, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " "); verb {
+		case tellRequest:
+			s.note(arg)
+			continue
+		case toldRequest:
+			who.ID, who.Told = arg, s.noted(arg)
+		case whoRequest:
+			who.ID = arg
 		}
 		var from []byte
 		if arrived, ok := arrivedAt(oob[:oobn]); ok {

@@ -32,7 +32,7 @@ func dialUDP(ctx context.Context, ns Netns, r Request) (Outcome, error) {
 	defer release()
 	id := strconv.FormatUint(requestID.Add(1), 10)
 	sent := time.Now()
-	line, err := exchangeDatagram(c, id)
+	line, err := exchangeDatagram(c, whoRequest, id)
 	if err != nil {
 		return a.outcome(err)
 	}
@@ -41,9 +41,9 @@ func dialUDP(ctx context.Context, ns Netns, r Request) (Outcome, error) {
 	return o, nil
 }
 
-// exchangeDatagram sends one request and returns its answer.
-func exchangeDatagram(c net.Conn, id string) ([]byte, error) {
-	if _, err := c.Write([]byte(whoRequest + " " + id)); err != nil {
+// exchangeDatagram sends one request of a kind and returns its answer.
+func exchangeDatagram(c net.Conn, kind, id string) ([]byte, error) {
+	if _, err := c.Write([]byte(kind + " " + id)); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 64<<10)

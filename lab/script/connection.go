@@ -63,7 +63,7 @@ func (s *session) connectionCommands() map[string]command {
 			args:    "NAME [BYTES]",
 			summary: "send a request over a kept connection and observe alive (it was answered), reset, closed or timeout",
 			detail: []string{"With BYTES, that many are fetched; 'bulk' stands for enough to move past every window. Of connections that spread has kept, each is asked: " +
-				"alive where all are, else what became of the first that is not. Attributes: endpoint (of the first), and how many are alive, reset, closed, timeout."},
+				"alive where all are, else what became of the first that is not; the counts are kept with the results. Attributes: endpoint (of the first), and how many are alive, reset, closed, timeout."},
 			parse: func(args []string) (action, error) {
 				if len(args) < 1 || len(args) > 2 {
 					return nil, errors.New("expected a name, and perhaps a number of bytes")
@@ -227,10 +227,20 @@ func (s *session) exchange(ctx context.Context, name string, conns []*probe.Conn
 		o.attrs[string(state)] = strconv.Itoa(count)
 	}
 	if len(conns) > 1 {
+		s.Survivors(lab.Survivors{Step: s.step(), Name: name, Connections: len(conns), Outcomes: words(counts)})
 		o.got = fmt.Sprintf("%s (%d of %d alive)", o.outcome, counts[probe.Alive], len(conns))
 	}
 	s.observe(o)
 	return nil
+}
+
+// words are counts by what the states are called.
+func words(counts map[probe.State]int) map[string]int {
+	named := map[string]int{}
+	for state, n := range counts {
+		named[string(state)] = n
+	}
+	return named
 }
 
 // spread makes n connections in turn, so that a scheduler sees each before the next.

@@ -24,7 +24,7 @@ type action func(ctx context.Context) error
 func (s *session) vocabulary() map[string]command {
 	all := map[string]command{}
 	for _, group := range []map[string]command{
-		s.directives(), s.objectCommands(), s.proxyCommands(), s.probeCommands(), s.httpCommands(), s.connectionCommands(), s.streamCommands(), s.seriesCommands(), s.stateCommands(), s.clusterCommands(),
+		s.directives(), s.objectCommands(), s.proxyCommands(), s.probeCommands(), s.httpCommands(), s.connectionCommands(), s.streamCommands(), s.seriesCommands(), s.stateCommands(), s.leftoverCommands(), s.clusterCommands(),
 		s.nftSetCommands(), s.awaitCommands(), s.readinessCommands(), s.assertions(),
 	} {
 		for name, c := range group {

@@ -121,6 +121,9 @@ func Instances(file, text string) ([]*Script, error) {
 	return all, nil
 }
 
+// Values are an instance's parameters, nil for a scenario without any.
+func (s *Script) Values() map[string]string { return maps.Clone(s.values) }
+
 // parameterLine is read before the other lines, whose conditions and variables may be about parameters.
 var parameterLine = regexp.MustCompile(`^parameter\s+([a-z][a-z0-9-]*)((?:\s+[a-z0-9-]+)+)\s*$`)
 

@@ -24,6 +24,7 @@ const (
 // series is the new connections of one client.
 type series struct {
 	*probe.Series
+	name    string
 	traffic string // "ext n1:nodeport/web"
 	looked  int    // number of the last attempt that was looked at
 }
@@ -70,7 +71,7 @@ func (s *session) dial(ctx context.Context, name, fromName string, t target, fam
 	if err != nil {
 		return err
 	}
-	s.series[name] = &series{Series: f, traffic: familyFlag(family) + fromName + " " + t.text}
+	s.series[name] = &series{Series: f, name: name, traffic: familyFlag(family) + fromName + " " + t.text}
 	return s.lookAtSeries(ctx, s.series[name], lab.BeforeAnyChange)
 }
 
@@ -86,7 +87,7 @@ func (s *session) lookAtSeries(ctx context.Context, f *series, during string) er
 	f.looked = last
 	gap, open := probe.Gap(all)
 	g := lab.Gap{
-		Step: s.step(), During: during, Traffic: f.traffic, Attempts: len(all), Outcomes: map[string]int{},
+		Step: s.step(), Name: f.name, During: during, Traffic: f.traffic, Attempts: len(all), Outcomes: map[string]int{},
 		Ms: float64(gap.Microseconds()) / 1000, Open: open, IntervalMs: float64(f.Interval().Microseconds()) / 1000,
 	}
 	for _, a := range all {
@@ -100,7 +101,12 @@ func (s *session) lookAtSeries(ctx context.Context, f *series, during string) er
 	return nil
 }
 
+// gapObservation says in one word what steady traffic met.
 func gapObservation(g lab.Gap) observation {
+	unit := "connections"
+	if g.Kind != "" {
+		unit = "datagrams"
+	}
 	o := observation{what: "dialled " + g.Traffic + ": " + g.During, outcome: "uninterrupted", attrs: map[string]string{
 		"attempts": strconv.Itoa(g.Attempts), "failed": strconv.Itoa(g.Failed), "gap-ms": strconv.FormatFloat(g.Ms, 'f', 1, 64),
 	}}
@@ -113,13 +119,13 @@ func gapObservation(g lab.Gap) observation {
 	}
 	switch {
 	case g.Failed == 0:
-		o.got = fmt.Sprintf("uninterrupted (%d connections)", g.Attempts)
+		o.got = fmt.Sprintf("uninterrupted (%d %s)", g.Attempts, unit)
 	case g.Open:
 		o.outcome = "down"
-		o.got = fmt.Sprintf("down for %.0f ms so far (%d of %d connections: %s)", g.Ms, g.Failed, g.Attempts, strings.Join(failures, ", "))
+		o.got = fmt.Sprintf("down for %.0f ms so far (%d of %d %s: %s)", g.Ms, g.Failed, g.Attempts, unit, strings.Join(failures, ", "))
 	default:
 		o.outcome = "interrupted"
-		o.got = fmt.Sprintf("interrupted for %.0f ms (%d of %d connections: %s)", g.Ms, g.Failed, g.Attempts, strings.Join(failures, ", "))
+		o.got = fmt.Sprintf("interrupted for %.0f ms (%d of %d %s: %s)", g.Ms, g.Failed, g.Attempts, unit, strings.Join(failures, ", "))
 	}
 	return o
 }

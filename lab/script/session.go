@@ -13,17 +13,18 @@ import (
 	"rsc.io/script"
 
 	"kplab/lab"
-	"kplab/lab/probe"
 )
 
 // Setting is what a script runs in and where it reports to.
 type Setting struct {
-	Env     lab.Env
-	Cell    lab.Cell
-	Machine lab.Machine
-	Check   func(lab.Check) // takes each check as it is made
-	Gap     func(lab.Gap)   // takes what steady traffic met
-	Log     func(string)    // takes the transcript, line by line
+	Env       lab.Env
+	Cell      lab.Cell
+	Machine   lab.Machine
+	Check     func(lab.Check)     // takes each check as it is made
+	Gap       func(lab.Gap)       // takes what steady traffic met
+	Survivors func(lab.Survivors) // takes what became of kept connections
+	State     func(lab.State)     // takes what a node's kernel held
+	Log       func(string)        // takes the transcript, line by line
 }
 
 // session is one execution of a script, or the dry one that checks it.
@@ -32,18 +33,20 @@ type session struct {
 	script *Script
 	dry    bool
 
-	at     int      // line being executed
-	conds  []string // its conditions (dry only)
-	claim  string
-	last   []observation
-	checks []lab.Check
-	held   map[string]*heldConn
-	flows  map[string]*probe.Flow
-	series map[string]*series
-	quiet  bool     // what is observed is not for the transcript
-	absent []string // what the env lacks that the script asked for: reasons, each once
-	passed bool     // the last command observed nothing, for such a reason: there is nothing to assert
-	state  *script.State
+	at      int      // line being executed
+	conds   []string // its conditions (dry only)
+	claim   string
+	last    []observation
+	checks  []lab.Check
+	held    map[string]*heldConn
+	flows   map[string]*flow
+	series  map[string]*series
+	planted []planted
+	sysctls map[string]map[string]string // of each node, as its first state had them
+	quiet   bool                         // what is observed is not for the transcript
+	absent  []string                     // what the env lacks that the script asked for: reasons, each once
+	passed  bool                         // the last command observed nothing, for such a reason: there is nothing to assert
+	state   *script.State
 }
 
 // stopError ends a script early with a verdict: a skip, or a must that did not hold.
@@ -56,7 +59,7 @@ func (e *stopError) Error() string { return e.reason }
 
 // Run executes the script and returns its verdict and, unless it passed, the reason.
 func (s *Script) Run(ctx context.Context, set Setting) (lab.Verdict, string) {
-	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}, flows: map[string]*probe.Flow{}, series: map[string]*series{}}
+	sess := &session{Setting: set, script: s, held: map[string]*heldConn{}, flows: map[string]*flow{}, series: map[string]*series{}, sysctls: map[string]map[string]string{}}
 	defer sess.closeHeld()
 	defer sess.closeFlows()
 	defer sess.closeSeries()

@@ -174,19 +174,43 @@ func countNames() (names []string) {
 }
 
 func (s *session) count(ctx context.Context, n lab.Node, what string) (int, error) {
+	v, _, err := s.countBy(ctx, n.Run, what)
+	return v, err
+}
+
+// runner runs a tool on a node.
+type runner func(ctx context.Context, argv ...string) (stdout string, err error)
+
+// toolsOf runs each tool on a node once and then knows what it said.
+func toolsOf(n lab.Node) runner {
+	said := map[string]string{}
+	return func(ctx context.Context, argv ...string) (string, error) {
+		key := strings.Join(argv, " ")
+		if out, ok := said[key]; ok {
+			return out, nil
+		}
+		out, err := n.Run(ctx, argv...)
+		if err == nil {
+			said[key] = out
+		}
+		return out, err
+	}
+}
+
+// countBy counts one kind of state; known is false where the kernel has no such kind, and the count then 0.
+func (s *session) countBy(ctx context.Context, run runner, what string) (total int, known bool, err error) {
 	c := counters[what]
 	if c.argv[0][0] == "ipvsadm" && !s.Machine.Features["ip_vs"] {
-		return 0, nil // a kernel without IP_VS has no virtual servers; ipvsadm would only fail
+		return 0, false, nil // a kernel without IP_VS has no virtual servers; ipvsadm would only fail
 	}
-	total := 0
 	for _, argv := range c.argv {
-		out, err := n.Run(ctx, argv...)
+		out, err := run(ctx, argv...)
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		total += len(c.line.FindAllString(out, -1))
 	}
-	return total, nil
+	return total, true, nil
 }
 
 // link reads `ip -j -d addr show`.

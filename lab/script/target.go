@@ -173,6 +173,32 @@ func (s *session) resolvePort(ctx context.Context, t target, svc *corev1.Service
 	return 0, fmt.Errorf("target %q: Service %s has no %s port %s", t.text, svc.Name, network, portName)
 }
 
+// endpointPort is the port on which the endpoints of a target listen: the targetPort of the Service's port, or the port itself.
+func (s *session) endpointPort(ctx context.Context, t target, network string) (uint16, error) {
+	_, name, isService := strings.Cut(t.place, "/")
+	if kind, object, named := strings.Cut(t.port, "/"); named && kind != "healthcheck" {
+		name, _, _ = strings.Cut(object, "/")
+		isService = true
+	}
+	var svc *corev1.Service
+	if isService {
+		var err error
+		if svc, err = s.Env.Service(ctx, namespace, name); err != nil {
+			return 0, err
+		}
+	}
+	port, err := s.resolvePort(ctx, t, svc, network)
+	if err != nil || svc == nil {
+		return port, err
+	}
+	for _, p := range svc.Spec.Ports {
+		if strings.EqualFold(string(p.Protocol), network) && (p.Port == int32(port) || p.NodePort == int32(port)) && p.TargetPort.IntValue() != 0 {
+			return uint16(p.TargetPort.IntValue()), nil
+		}
+	}
+	return port, nil
+}
+
 // families reads the flag that says which IP families to use.
 func families(flag string) ([]lab.Family, bool) {
 	switch flag {

@@ -33,9 +33,11 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"data": func(p *plot) template.URL {
 		return template.URL("data:text/csv;base64," + base64.StdEncoding.EncodeToString(p.csv))
 	},
-	"breakable": breakable,
-	"seconds":   results.Seconds,
-	"memory":    func(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) },
+	"breakable":    breakable,
+	"seconds":      results.Seconds,
+	"switchTitle":  func() string { return results.SwitchTitle },
+	"switchCaveat": func() string { return results.SwitchCaveat },
+	"memory":       func(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) },
 }).Parse(pageText))
 
 // breakable lets a browser break a long name after its dots, dashes and slashes.
@@ -65,6 +67,7 @@ type pageView struct {
 	Modes      []differenceView
 	Caveat     string
 	Substrates []differenceView
+	Switches   []switchView
 	Traffic    trafficTable
 	Ledger     []claimGroup
 	Gaps       []gapGrid
@@ -162,6 +165,7 @@ func (d *data) page(w io.Writer) error {
 	v.Filters = d.filters(v.Rows)
 	v.Modes = d.differences(results.Differences(d.latest))
 	v.Substrates = d.differences(results.SubstrateDifferences(d.latest))
+	v.Switches = d.switches(v.Rows)
 	v.Traffic = d.traffic()
 	v.Changes = d.changes()
 	v.Ledger = d.ledger(v.Rows)

@@ -54,23 +54,34 @@ func strict(t *testing.T) *jsonschema.Schema {
 // TestRuns validates what the store writes, a run of this machine and a file of the first version.
 func TestRuns(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	cell := lab.Cell{Scenario: "s", Mode: lab.NFTables, Kernel: lab.Kernel{Name: "host"}, KubeProxy: "1.37.2", Userland: lab.Userland{Name: "debian-12"}, Substrate: "netns"}
+	cell := lab.Cell{Scenario: "s", Parameters: map[string]string{"from": "ipvs"}, Mode: lab.NFTables, Kernel: lab.Kernel{Name: "host"}, KubeProxy: "1.37.2", Userland: lab.Userland{Name: "debian-12"}, Substrate: "netns"}
 	store, err := results.Create(dir, results.Options{
 		Host: results.ThisHost(), Command: []string{"kplab", "run"}, Plan: []lab.Cell{cell}, Claims: []lab.Claim{{ID: "N1", Source: "s", Text: "t"}}, Shard: "1/2",
 	})
 	require.NoError(t, err)
 	m := store.Machine([]lab.Cell{cell})
+	one := 1
+	holds := lab.Holdings{VirtualServers: &one, IPTables: map[string]lab.TableCount{"nat": {Chains: 1, Rules: 2}}}
 	for _, e := range []lab.Event{
 		{Type: lab.EventReady, Machine: &lab.Machine{Release: "6.18.5", Accelerator: "host"}},
 		{Type: lab.EventStart, Cell: cell.ID()},
 		{Type: lab.EventCheck, Cell: cell.ID(), Check: &lab.Check{Claim: "N1", Step: "s.txtar:1", What: "probe", Expected: "refused", Observed: "refused", OK: true}},
+		{Type: lab.EventGap, Cell: cell.ID(), Gap: &lab.Gap{Step: "s.txtar:2", Name: "tells", Kind: lab.UDPOneWay, Outcomes: map[string]int{"lost": 1}, Endpoints: map[string]int{"s1": 3}}},
+		{Type: lab.EventSurvive, Cell: cell.ID(), Survive: &lab.Survivors{Step: "s.txtar:3", Name: "kept", Connections: 2, Outcomes: map[string]int{"alive": 2}}},
+		{Type: lab.EventState, Cell: cell.ID(), State: &lab.State{
+			Step: "s.txtar:4", Node: "n1", When: "after", Holds: holds, ConntrackEntries: &one, Sysctls: []lab.Sysctl{{Key: "net.ipv4.vs.conntrack", Value: "1", Other: "0"}},
+			Foreign: []lab.Foreign{{Kind: "ipset", Name: "FOREIGN", Kept: true}}, Leftovers: &lab.Leftovers{Beyond: "n2", Holds: holds},
+		}},
 		{Type: lab.EventEvidence, Cell: cell.ID(), Path: "n1/nft.txt", Data: []byte("table\n")},
 		{Type: lab.EventEnd, Cell: cell.ID(), Result: &lab.Result{Cell: cell, Verdict: lab.Pass}},
 	} {
 		require.NoError(t, m.Add(e))
 	}
-	_, err = store.Close("")
+	run, err := store.Close("")
 	require.NoError(t, err)
+	require.Len(t, run.Cells[0].Gaps, 1)
+	require.Len(t, run.Cells[0].Survivors, 1)
+	require.Len(t, run.Cells[0].States, 1, "what a cell recorded is kept though its end does not repeat it")
 	merged := filepath.Join(t.TempDir(), "merged")
 	_, err = results.Merge(merged, []string{"kplab", "merge"}, dir)
 	require.NoError(t, err)
