@@ -19,6 +19,14 @@ func (s *site) churnName(rate int) string {
 	return fmt.Sprintf("Churn/rate=%d/services=%d/endpoints=%d/mode=%s", rate, s.trial.Services, s.trial.Endpoints, s.trial.Mode)
 }
 
+// How churnLimit looks for the rate that is too much.
+const (
+	churnDoublings = 8   // beyond the last of the trial's rates
+	churnAsAsked   = 0.8 // of a rate: who makes fewer changes cannot be said to ask for it
+	churnSlower    = 1.5 // growth from which changes take longer and longer
+	churnDrain     = 3   // and how many times a sync's distance kube-proxy then takes for the last change
+)
+
 // churn changes endpoints of all Services in turns at each rate, and meanwhile that of one more Service, the canary, one change after
 // the other, each some time after the last has reached the data plane.
 func (s *site) churn(ctx context.Context, keep func(lab.Measurement)) error {
@@ -31,16 +39,61 @@ func (s *site) churn(ctx context.Context, keep func(lab.Measurement)) error {
 	if err := s.proxy.WaitSynced(ctx); err != nil {
 		return report(keep, lab.Measurement{Name: s.churnName(s.trial.Rates[0])}, err)
 	}
+	var last lab.Measurement
 	for _, rate := range s.trial.Rates {
-		m, err := s.churnAt(ctx, rate, canary)
-		if err == nil {
-			err = s.sound(ctx, append([]*service{canary}, s.services...))
-		}
+		m, err := s.soundChurn(ctx, rate, canary)
 		if err := report(keep, m, err); err != nil {
 			return err
 		}
+		last = m
 	}
-	return nil
+	if !s.trial.FindRate {
+		return nil
+	}
+	m, err := s.churnLimit(ctx, s.trial.Rates[len(s.trial.Rates)-1], last, canary)
+	return report(keep, m, err)
+}
+
+func (s *site) soundChurn(ctx context.Context, rate int, canary *service) (lab.Measurement, error) {
+	m, err := s.churnAt(ctx, rate, canary)
+	if err == nil {
+		err = s.sound(ctx, append([]*service{canary}, s.services...))
+	}
+	return m, err
+}
+
+// churnLimit doubles the rate, from what last came to, until changes take longer and longer, the lab cannot make as many as it is asked
+// for, or the last doubling. The first of its values is the highest rate that kube-proxy kept up with; the second, which is absent if
+// there was none, the rate at which it fell behind.
+func (s *site) churnLimit(ctx context.Context, rate int, last lab.Measurement, canary *service) (lab.Measurement, error) {
+	m := lab.Measurement{Name: fmt.Sprintf("ChurnLimit/services=%d/endpoints=%d/mode=%s", s.trial.Services, s.trial.Endpoints, s.trial.Mode), Iters: 1}
+	kept, behind := 0.0, 0.0
+	for range churnDoublings {
+		made := last.Value("changes/s")
+		if s.fellBehind(last) {
+			behind = made
+			break
+		}
+		if kept = max(kept, made); made < churnAsAsked*float64(rate) {
+			break
+		}
+		rate *= 2
+		var err error
+		if last, err = s.soundChurn(ctx, rate, canary); err != nil {
+			return m, err
+		}
+	}
+	m.Values = []lab.Value{{Value: kept, Unit: "changes/s-kept-up"}}
+	if behind > 0 {
+		m.Values = append(m.Values, lab.Value{Value: behind, Unit: "changes/s-behind"})
+	}
+	return m, nil
+}
+
+// fellBehind reports whether changes took longer and longer, and the last one much longer than from one sync to the next.
+func (s *site) fellBehind(m lab.Measurement) bool {
+	between := ms(s.trial.MinSyncPeriod) + 1000/max(m.Value("syncs/s"), 1e-3)
+	return m.Value("growth") > churnSlower && m.Value("ms/drain") > churnDrain*between
 }
 
 // change gives a Service's first endpoint the other of two addresses, and returns where connections then arrive.

@@ -20,6 +20,7 @@ type Settings struct {
 	Count         int           `json:"count"`     // runs kept of each trial
 	Samples       int           `json:"samples"`   // connections for each point of connect
 	Rates         []int         `json:"rates"`     // of churn: endpoint changes a second
+	FindRate      bool          `json:"findRate"`  // churn goes on to higher rates, until kube-proxy falls behind
 	Duration      time.Duration `json:"durationNs"`
 	MinSyncPeriod time.Duration `json:"minSyncPeriodNs"` // of all but churn
 	// ChurnPeriod is the minimal sync period of churn: there, how changes are gathered into one sync is what matters.
@@ -31,7 +32,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		Benches: []string{Sync, Connect}, Modes: lab.Modes(), KubeProxies: []string{lab.DefaultKubeProxy},
 		Services: []int{100, 1000, 5000}, Endpoints: []int{2}, Count: 6, Samples: 1000,
-		Rates: []int{10, 100, 1000}, Duration: 10 * time.Second, MinSyncPeriod: 10 * time.Millisecond,
+		Rates: []int{10, 100, 1000}, FindRate: true, Duration: 10 * time.Second, MinSyncPeriod: 10 * time.Millisecond,
 		ChurnPeriod: time.Second, // kube-proxy's default
 	}
 }
@@ -39,7 +40,7 @@ func DefaultSettings() Settings {
 // QuickSettings give a shape in about two minutes.
 func QuickSettings() Settings {
 	s := DefaultSettings()
-	s.Services, s.Count, s.Samples, s.Duration, s.Rates = []int{100, 1000}, 3, 1000, 3*time.Second, []int{10, 100}
+	s.Services, s.Count, s.Samples, s.Duration, s.Rates, s.FindRate = []int{100, 1000}, 3, 1000, 3*time.Second, []int{10, 100}, false
 	return s
 }
 
@@ -118,7 +119,7 @@ func (s Settings) at(services, endpoints, run int) (all []lab.Trial) {
 	inOne := slices.DeleteFunc(slices.Clone(s.Benches), func(b string) bool { return b == Switch || b == Churn })
 	t := lab.Trial{
 		Services: services, Endpoints: endpoints, Run: run,
-		Samples: s.Samples, Rates: s.Rates, Duration: s.Duration, MinSyncPeriod: s.MinSyncPeriod,
+		Samples: s.Samples, Rates: s.Rates, FindRate: s.FindRate, Duration: s.Duration, MinSyncPeriod: s.MinSyncPeriod,
 	}
 	for _, t.KubeProxy = range s.KubeProxies {
 		for _, t.Mode = range s.Modes {
@@ -197,7 +198,11 @@ func Estimate(t lab.Trial, unit float64) time.Duration {
 		seconds += 4*t.Duration.Seconds() + 2*small
 	}
 	if has(Churn) {
-		seconds += float64(len(t.Rates)) * (t.Duration.Seconds() + 2*small + t.MinSyncPeriod.Seconds())
+		rates := len(t.Rates)
+		if t.FindRate {
+			rates += churnDoublings / 2
+		}
+		seconds += float64(rates) * (t.Duration.Seconds() + 2*small + t.MinSyncPeriod.Seconds())
 	}
 	if has(Switch) {
 		seconds += fullSync(t.To, t.Services, t.Endpoints) + beforeSwitch.Seconds() + afterSwitch.Seconds()

@@ -133,8 +133,13 @@ func TestSyncAndConnect(t *testing.T) {
 }
 
 func TestChurnSwitchAndThroughput(t *testing.T) {
-	found, dir := measured(t, settings(Churn, Switch, Throughput))
+	s := settings(Churn, Switch, Throughput)
+	s.FindRate = true
+	found, dir := measured(t, s)
 	for _, mode := range []string{"iptables", "nftables"} {
+		limit := "ChurnLimit/services=10/endpoints=2/mode=" + mode
+		require.Len(t, found[limit], 1, limit)
+		assert.Positive(t, value(t, found[limit][0], "changes/s-kept-up"), "kube-proxy keeps up with fifty a second")
 		name := "Churn/rate=50/services=10/endpoints=2/mode=" + mode
 		require.Len(t, found[name], 1, name)
 		assert.Positive(t, value(t, found[name][0], "ms/programmed-p50"))

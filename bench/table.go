@@ -39,6 +39,10 @@ var shown = map[string][]shownUnit{
 		{unit: "children-cpu-%", title: "CPU of the tools that it runs, % of a core"},
 		{unit: "ms/drain", title: "from the last change until all is programmed, ms"},
 	},
+	"ChurnLimit": {
+		{unit: "changes/s-kept-up", title: "highest rate of endpoint changes that kube-proxy kept up with, changes a second"},
+		{unit: "changes/s-behind", title: "rate at which it fell behind, if one was found, changes a second"},
+	},
 	"Switch": {{unit: "ms/gap", title: "no connection possible, ms"}, {unit: "attempts-failed", title: "attempts that failed"}},
 }
 
@@ -125,7 +129,7 @@ func benchParts(name string) map[string]string {
 
 func (g *figures) print(w io.Writer, setting string) error {
 	fmt.Fprintf(w, "\n%s\n", setting)
-	for _, bench := range []string{"Sync", "Connect", "Throughput", "Churn", "Switch"} {
+	for _, bench := range []string{"Sync", "Connect", "Throughput", "Churn", "ChurnLimit", "Switch"} {
 		for _, u := range shown[bench] {
 			if err := g.unit(w, setting, bench, u); err != nil {
 				return err

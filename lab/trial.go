@@ -18,6 +18,8 @@ type Trial struct {
 	Run       int      `json:"run"`       // from 1; 0 is a warm-up, whose measurements nobody keeps
 	Samples   int      `json:"samples"`   // connections for each point of connect
 	Rates     []int    `json:"rates,omitempty"`
+	// FindRate has churn go on to higher rates, until kube-proxy falls behind.
+	FindRate bool `json:"findRate,omitempty"`
 	// Duration is how long each rate of churn and each throughput is kept up.
 	Duration time.Duration `json:"duration,omitempty"`
 	// MinSyncPeriod is kube-proxy's setting of that name, of iptables and nftables mode.
@@ -51,6 +53,16 @@ type Measurement struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Error says why the event has no values: kube-proxy did not sync, or the data plane did not serve in the end.
 	Error string `json:"error,omitempty"`
+}
+
+// Value is the first value of a unit, 0 if there is none.
+func (m Measurement) Value(unit string) float64 {
+	for _, v := range m.Values {
+		if v.Unit == unit {
+			return v.Value
+		}
+	}
+	return 0
 }
 
 // Value is a figure and its unit: "ms/sync", "kube-proxy-cpu-ms", "execs".
