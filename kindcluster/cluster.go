@@ -34,6 +34,7 @@ type Options struct {
 	Mode    lab.Mode
 	Logs    string // folder that keeps the nodes' logs if the creation fails
 	Slower  lab.Deadlines
+	Steps   func(line string) // is told how long each step took; nil for nobody
 }
 
 // Cluster is a kind cluster.
@@ -75,6 +76,9 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c := &Cluster{Name: Prefix + "-" + o.Name, engine: o.Engine, image: o.Image, provider: o.Engine.provider()}
+	if o.Steps != nil {
+		c.provider = o.Engine.provider(cluster.ProviderWithLogger(&steps{say: o.Steps}))
+	}
 	dir, err := os.MkdirTemp("", Prefix+"-kubeconfig-")
 	if err != nil {
 		return nil, err

@@ -91,11 +91,12 @@ func (e *Engine) bridged() error {
 }
 
 // provider is kind's view of the engine. [Engine.Use] comes before.
-func (e *Engine) provider() *cluster.Provider {
+func (e *Engine) provider(more ...cluster.ProviderOption) *cluster.Provider {
+	engine := cluster.ProviderWithDocker()
 	if e.program == podman {
-		return cluster.NewProvider(cluster.ProviderWithPodman())
+		engine = cluster.ProviderWithPodman()
 	}
-	return cluster.NewProvider(cluster.ProviderWithDocker())
+	return cluster.NewProvider(append(more, engine)...)
 }
 
 // localhost is the registry that podman has images of its own making in, and must hear, or kind asks Docker Hub.

@@ -104,7 +104,7 @@ func kindGuest(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Ev
 	say(fmt.Sprintf("the VM's engine has the node image: %s", time.Since(start).Round(100*time.Millisecond)))
 	on := &kindCells{
 		images:  &kindcluster.Images{Engine: engine, Cache: kindcluster.FolderInDisk, Userland: machine.DiskUserland, Progress: say},
-		options: kindcluster.Options{Engine: engine, Slower: slower}, say: say,
+		options: kindcluster.Options{Engine: engine, Slower: slower, Steps: say}, say: say,
 	}
 	return on.run(ctx, job, m, func() {}, emit)
 }

@@ -33,7 +33,7 @@ func finish(root *os.Root) error {
 		"etc/group":         "root:x:0:\nnogroup:x:65534:\n",
 		"etc/hosts":         "127.0.0.1 localhost\n::1 localhost ip6-localhost\n",
 		"etc/host.conf":     "multi on\n",
-		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nprotocols: files\nservices: files\n",
+		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\nservices: files\n",
 		"etc/resolv.conf":   "",
 		"etc/ld.so.conf":    "include /etc/ld.so.conf.d/*.conf\n",
 		"root/.bashrc":      "PS1='\\h:\\w\\$ '\n",
