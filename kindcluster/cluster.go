@@ -212,6 +212,8 @@ func (o *Options) config() *v1alpha4.Cluster {
 	}
 	if o.Slower.Unit > 1 {
 		patience := o.Slower.Of(kubeadmDeadline)
+		// A dozen RSA keys take an emulated machine minutes.
+		config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, "kind: ClusterConfiguration\nencryptionAlgorithm: ECDSA-P256\n")
 		for _, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 			config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, fmt.Sprintf("kind: %s\ntimeouts:\n  controlPlaneComponentHealthCheck: %[2]s\n  kubeletHealthCheck: %[2]s\n  kubernetesAPICall: %[2]s\n  tlsBootstrap: %[2]s\n  discovery: %[2]s\n", kind, patience))
 		}

@@ -26,7 +26,7 @@ const (
 )
 
 // patientDocker stands before docker in the VM: kind gives a node 30 seconds from docker's return to the end of its boot, and an emulated
-// machine takes longer (kind, pkg/cluster/internal/providers/docker/provision.go). It returns when the node has booted, or after ten minutes
+// machine takes longer (kind, pkg/cluster/internal/providers/docker/provision.go). It returns when the node has booted, or after some minutes
 // with what the node said on the VM's console.
 const patientDocker = `#!/bin/sh
 /usr/bin/docker "$@" || exit
@@ -37,7 +37,7 @@ esac
 tries=0
 until /usr/bin/docker logs "$3" 2>&1 | grep -q 'Reached target .*Multi-User System'; do
 	tries=$((tries + 1))
-	if [ $tries -gt 600 ]; then
+	if [ $tries -gt 200 ]; then
 		/usr/bin/docker logs "$3" >/dev/console 2>&1
 		exit 1
 	fi
@@ -55,7 +55,7 @@ func (b *Images) Disk(ctx context.Context, image string) (path string, err error
 	if id == "" {
 		return "", fmt.Errorf("the engine has no image %s: pull it first", image)
 	}
-	path = filepath.Join(b.Cache, "disk-"+digest(append(enginePackages, id, image, diskSize, patientDocker)...)+".ext4")
+	path = filepath.Join(b.Cache, "disk-"+digest(id, image, diskSize, patientDocker, strings.Join(enginePackages, " "))+".ext4")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}

@@ -232,7 +232,20 @@ ConditionPathExists=/kind/images
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for i in /kind/images/*.tar; do ctr -n k8s.io images import --no-unpack "$i" && rm "$i" || exit 1; done; rmdir /kind/images'
+ExecStart=/kind/bin/import-images.sh
+`
+
+// importImages imports what the node's pods need: a worker, by the name that kind gives it, has none of the control plane's.
+const importImages = `#!/bin/sh -e
+cd /kind/images
+case "$(hostname)" in
+*-worker*) set -- kube-proxy.tar pause.tar busybox.tar ;;
+*) set -- *.tar ;;
+esac
+for archive; do
+	ctr -n k8s.io images import --no-unpack "$archive"
+done
+rm -r /kind/images
 `
 
 // imagesPath starts the import without the boot waiting for it, to the end of which kind gives half a minute.
@@ -246,6 +259,9 @@ PathExists=/kind/images
 // firstBoot imports the images. A kubelet that kubeadm starts meanwhile waits for the end of it.
 func (n *nodeRoot) firstBoot(context.Context) error {
 	if err := os.MkdirAll(n.path("kind/images"), 0o755); err != nil {
+		return err
+	}
+	if err := n.write("kind/bin/import-images.sh", importImages, 0o755); err != nil {
 		return err
 	}
 	if err := n.write("etc/systemd/system/"+imagesUnit+".path", imagesPath, 0o644); err != nil {
