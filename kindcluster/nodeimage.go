@@ -61,7 +61,7 @@ func recipe(parts ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, imagesPath, importImages, DebugImage)...), nil
+	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, imagesPath, importImages, kubeletWaits, DebugImage)...), nil
 }
 
 func digest(parts ...string) string {

@@ -226,7 +226,6 @@ const imagesService = `[Unit]
 Description=import the images of the control plane
 After=containerd.service
 Requires=containerd.service
-Before=kubelet.service
 ConditionPathExists=/kind/images
 
 [Service]
@@ -248,7 +247,7 @@ done
 rm -r /kind/images
 `
 
-// imagesPath starts the import without the boot waiting for it, to the end of which kind gives half a minute.
+// imagesPath starts the import without the boot waiting for it: on cgroup v2 kind gives a node half a minute to boot.
 const imagesPath = `[Unit]
 Description=there are images of the control plane to import
 
@@ -256,7 +255,14 @@ Description=there are images of the control plane to import
 PathExists=/kind/images
 `
 
-// firstBoot imports the images. A kubelet that kubeadm starts meanwhile waits for the end of it.
+// kubeletWaits has a kubelet that kubeadm starts meanwhile wait for the end of the import. Ordering the units would not do: at the boot the
+// kubelet, which has no configuration yet, would wait, and the boot for the kubelet.
+const kubeletWaits = `[Service]
+ExecStartPre=/bin/sh -c 'while [ -e /kind/images ]; do sleep 0.2; done'
+TimeoutStartSec=infinity
+`
+
+// firstBoot imports the images.
 func (n *nodeRoot) firstBoot(context.Context) error {
 	if err := os.MkdirAll(n.path("kind/images"), 0o755); err != nil {
 		return err
@@ -264,10 +270,14 @@ func (n *nodeRoot) firstBoot(context.Context) error {
 	if err := n.write("kind/bin/import-images.sh", importImages, 0o755); err != nil {
 		return err
 	}
-	if err := n.write("etc/systemd/system/"+imagesUnit+".path", imagesPath, 0o644); err != nil {
-		return err
+	for name, text := range map[string]string{
+		imagesUnit + ".path": imagesPath, imagesUnit + ".service": imagesService, "kubelet.service.d/20-images.conf": kubeletWaits,
+	} {
+		if err := n.write("etc/systemd/system/"+name, text, 0o644); err != nil {
+			return err
+		}
 	}
-	return n.write("etc/systemd/system/"+imagesUnit+".service", imagesService, 0o644)
+	return nil
 }
 
 func copyFile(from, to string) error {
