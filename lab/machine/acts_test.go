@@ -117,6 +117,17 @@ func acts() map[string]act {
 			say("mounted")
 			return nil
 		},
+		"disk": func(_ context.Context, _ lab.Job, _ lab.Machine, say func(string)) error {
+			var fs unix.Statfs_t
+			if err := unix.Statfs("/", &fs); err != nil {
+				return err
+			}
+			say(fmt.Sprintf("ext4=%t", fs.Type == unix.EXT4_SUPER_MAGIC))
+			if _, err := os.Stat(DiskUserland + "/init"); err != nil {
+				return err
+			}
+			return os.WriteFile("/written", []byte("by the guest"), 0o600)
+		},
 		"nft": func(ctx context.Context, job lab.Job, _ lab.Machine, say func(string)) error {
 			out, err := Chroot(job.Root)(ctx, "nft", "add table ip t; list ruleset")
 			if err == nil {

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"crypto/sha256"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,6 +74,28 @@ func TestVMBoots(t *testing.T) {
 			assert.Contains(t, strings.Join(said(events, lab.EventStep), "\n"), "table ip t")
 		})
 	}
+}
+
+// A guest whose root is a disk finds its userland and its modules beside it, and leaves the disk as it was.
+func TestVMDisk(t *testing.T) {
+	vm, job := newVM(t, "debian-12", "debian-12")
+	mkfs, err := exec.LookPath("mkfs.ext4")
+	require.NoError(t, err, "apt-get install e2fsprogs")
+	vm.Disk = filepath.Join(t.TempDir(), "disk,1.ext4")
+	out, err := exec.Command(mkfs, "-q", "-O", "^has_journal", "-d", job.Root, vm.Disk, "512M").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	sum := func() [sha256.Size]byte {
+		content, err := os.ReadFile(vm.Disk)
+		require.NoError(t, err)
+		return sha256.Sum256(content)
+	}
+	before := sum()
+	events, err := do(t, vm, job, "disk", "nft")
+	require.NoError(t, err, strings.Join(said(events, lab.EventLog), "\n"))
+	steps := strings.Join(said(events, lab.EventStep), "\n")
+	assert.Contains(t, steps, "ext4=true")
+	assert.Contains(t, steps, "table ip t", "the kernel loads nf_tables for the userland's nft")
+	assert.Equal(t, before, sum())
 }
 
 func TestVMFailures(t *testing.T) {
