@@ -40,6 +40,11 @@ kind: build kind-tools ## every scenario on a kind cluster, beside the namespace
 	./kplab kind engine
 	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
 
+.PHONY: kind-vm
+kind-vm: build kind-tools ## ipvs mode on a kind cluster inside a VM of kernel 6.1: minutes with KVM, more than half an hour without
+	./kplab kind engine
+	./kplab run nodeport-localhost nodeport-secondary-address stale-kube-ipvs0 --mode ipvs --kernel debian-12 --substrate kind
+
 .PHONY: test-browser
 test-browser: browser-tools ## the report's page in a headless Chromium: filters, cells, plots, a phone's width
 	KPLAB_TEST_BROWSER=1 go test -count=1 -run TestBrowser ./results/report
