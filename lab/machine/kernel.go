@@ -49,6 +49,9 @@ func Kernels(c Cache) ([]KernelStatus, error) {
 		if err != nil {
 			return nil, err
 		}
+		if k.Kept != keptModules() {
+			continue
+		}
 		cached[k.Name] = KernelStatus{Name: k.Name, Cached: true, Release: k.Release, Package: k.Package, Size: treeSize(filepath.Dir(f))}
 		if !slices.Contains(names, k.Name) {
 			names = append(names, k.Name)
@@ -128,13 +131,8 @@ func (c Cache) Kernel(ctx context.Context, name string) (Kernel, error) {
 	case source.Suite == "":
 		return Kernel{}, fmt.Errorf("kernel %s is the one that runs already: it takes a sandbox, not a VM", name)
 	}
-	dir := c.entry("kernels", source.Name)
-	if k, err := loadKernel(dir); err == nil && k.Kept != keptModules() {
-		c.progress("kernel %s: the cache has it without modules that a VM takes along by now: fetching it again", source.Name)
-		if err := os.RemoveAll(dir); err != nil {
-			return Kernel{}, err
-		}
-	}
+	// A kplab that takes other modules along keeps its own: neither waits for, nor removes, what the other has.
+	dir := c.entry("kernels", source.Name+"-"+keptModules())
 	if err := c.ensure(dir, func(part, scratch string) error { return c.fetchKernel(ctx, source, part, scratch) }); err != nil {
 		return Kernel{}, fmt.Errorf("kernel %s: %w", source.Name, err)
 	}

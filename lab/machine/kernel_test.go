@@ -134,9 +134,15 @@ func TestLocalKernel(t *testing.T) {
 
 func TestKernelsListsCacheAndNames(t *testing.T) {
 	c := Cache{Root: t.TempDir()}
-	dir := filepath.Join(c.Root, "kernels/sid_7.2")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "kernel.json"), []byte(`{"name":"sid:7.2","release":"7.2.13","package":"p 1"}`), 0o600))
+	// The second is of a kplab that took other modules along: its name alone tells of no kernel that can be booted here.
+	for folder, text := range map[string]string{
+		"sid_7.2-" + keptModules(): `{"name":"sid:7.2","release":"7.2.13","package":"p 1","kept":"` + keptModules() + `"}`,
+		"sid_7.1":                  `{"name":"sid:7.1","release":"7.1.3","package":"p 1"}`,
+	} {
+		dir := filepath.Join(c.Root, "kernels", folder)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "kernel.json"), []byte(text), 0o600))
+	}
 	list, err := Kernels(c)
 	require.NoError(t, err)
 	var names []string

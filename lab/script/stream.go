@@ -191,8 +191,20 @@ func (s *session) lookAtReceivers(ctx context.Context, f *flow, during string) e
 	if _, err := f.Wait(ctx, func(c probe.FlowCount) bool { return c.Tried >= last }); err != nil {
 		return err
 	}
-	// The last one may be on its way; silence has to last.
-	for patience := time.Now().Add(s.scaled(answerDeadline)); ; time.Sleep(s.scaled(streamInterval)) {
+	if err := s.collect(ctx, f, last); err != nil {
+		return err
+	}
+	s.observe(s.keepGap(f, last, lab.UDPOneWay, during))
+	return nil
+}
+
+// collect asks every receiver what it has got, until one has the datagram numbered last. That may be on its way; silence has to last.
+func (s *session) collect(ctx context.Context, f *flow, last int) error {
+	patience, cancel := context.WithTimeout(ctx, s.scaled(answerDeadline))
+	defer cancel()
+	again := time.NewTicker(s.scaled(streamInterval))
+	defer again.Stop()
+	for {
 		for _, name := range s.Env.Hosts() {
 			h, err := s.Env.Host(name)
 			if err != nil {
@@ -202,12 +214,15 @@ func (s *session) lookAtReceivers(ctx context.Context, f *flow, during string) e
 				return err
 			}
 		}
-		if f.settled(last) || time.Now().After(patience) {
-			break
+		if f.settled(last) {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-patience.Done():
+			return context.Cause(ctx) // nil where only the patience has ended: what has not come by now is lost
 		}
 	}
-	s.observe(s.keepGap(f, last, lab.UDPOneWay, during))
-	return nil
 }
 
 // loopback is where a server is asked from its own namespace.
