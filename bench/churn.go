@@ -68,13 +68,13 @@ func (s *site) soundChurn(ctx context.Context, rate int, canary *service) (lab.M
 func (s *site) churnLimit(ctx context.Context, rate int, last lab.Measurement, canary *service) (lab.Measurement, error) {
 	m := lab.Measurement{Name: fmt.Sprintf("ChurnLimit/services=%d/endpoints=%d/mode=%s", s.trial.Services, s.trial.Endpoints, s.trial.Mode), Iters: 1}
 	kept, behind := 0.0, 0.0
-	for range churnDoublings {
+	for doubled := 0; ; doubled++ {
 		made := last.Value("changes/s")
 		if s.fellBehind(last) {
 			behind = made
 			break
 		}
-		if kept = max(kept, made); made < churnAsAsked*float64(rate) {
+		if kept = max(kept, made); doubled == churnDoublings || made < churnAsAsked*float64(rate) {
 			break
 		}
 		rate *= 2
