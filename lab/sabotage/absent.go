@@ -2,6 +2,7 @@ package sabotage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -9,7 +10,30 @@ import (
 )
 
 func armNoKubeProxy(_ context.Context, e *Env) error {
-	e.replaceProxies(func(n lab.Node) lab.Proxy { return &absent{env: e, node: n.Name()} })
+	all := []*absent{}
+	e.replaceProxies(func(n lab.Node) lab.Proxy {
+		all = append(all, &absent{env: e, node: n.Name()})
+		return all[len(all)-1]
+	})
+	if e.cluster != nil {
+		e.cluster = &proxyless{e.cluster, all}
+	}
+	return nil
+}
+
+// proxyless is a cluster that starts no kube-proxy and says that its DaemonSet has.
+type proxyless struct {
+	lab.Cluster
+	nodes []*absent
+}
+
+// HandOver implements lab.Cluster.
+func (c *proxyless) HandOver(ctx context.Context, o lab.ProxyOptions) error {
+	for _, p := range c.nodes {
+		if err := errors.Join(p.Stop(ctx), p.Start(ctx, o)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

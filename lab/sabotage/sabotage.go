@@ -47,6 +47,7 @@ type Env struct {
 	cell    lab.Cell
 	machine lab.Machine
 	nodes   []lab.Node // as scripts see them
+	cluster lab.Cluster
 
 	mu    sync.Mutex
 	bites int
@@ -64,7 +65,7 @@ func New(ctx context.Context, name string, env lab.Env, cell lab.Cell, machine l
 			known = append(known, k.Name)
 			continue
 		}
-		e := &Env{Env: env, name: name, cell: cell, machine: machine, nodes: env.Nodes()}
+		e := &Env{Env: env, name: name, cell: cell, machine: machine, nodes: env.Nodes(), cluster: env.Cluster()}
 		if err := k.arm(ctx, e); err != nil {
 			return nil, err
 		}
@@ -86,6 +87,9 @@ func (e *Env) Done() *lab.Sabotage {
 
 // Nodes implements lab.Env.
 func (e *Env) Nodes() []lab.Node { return e.nodes }
+
+// Cluster implements lab.Env.
+func (e *Env) Cluster() lab.Cluster { return e.cluster }
 
 // Host implements lab.Env: a node is the same as in Nodes.
 func (e *Env) Host(name string) (lab.Host, error) {

@@ -16,8 +16,9 @@ import (
 // fakeEnv is one node n1, one server pod s1 and the foreign host, which note what is run on them.
 type fakeEnv struct {
 	lab.Env
-	node  *fakeNode
-	hosts map[string]*fakeHost
+	node    *fakeNode
+	hosts   map[string]*fakeHost
+	cluster lab.Cluster
 }
 
 func newFakeEnv() *fakeEnv {
@@ -29,8 +30,9 @@ func newFakeEnv() *fakeEnv {
 	return e
 }
 
-func (e *fakeEnv) Nodes() []lab.Node { return []lab.Node{e.node} }
-func (e *fakeEnv) Hosts() []string   { return []string{"n1", "s1", "c1", "other"} }
+func (e *fakeEnv) Nodes() []lab.Node    { return []lab.Node{e.node} }
+func (e *fakeEnv) Cluster() lab.Cluster { return e.cluster }
+func (e *fakeEnv) Hosts() []string      { return []string{"n1", "s1", "c1", "other"} }
 func (e *fakeEnv) Host(name string) (lab.Host, error) {
 	if h := e.hosts[name]; h != nil {
 		return h, nil
@@ -126,6 +128,32 @@ func TestNoKubeProxyLies(t *testing.T) {
 	require.NoError(t, p.Kill(ctx))
 	running, _ = p.Running()
 	assert.False(t, running)
+}
+
+// operated is a cluster that notes whether it was given kube-proxy.
+type operated struct {
+	lab.Cluster
+	given bool
+}
+
+func (c *operated) HandOver(context.Context, lab.ProxyOptions) error { c.given = true; return nil }
+func (c *operated) Kubernetes() string                               { return "v1.37.2" }
+
+func TestNoKubeProxyInACluster(t *testing.T) {
+	below, real := newFakeEnv(), &operated{}
+	below.cluster = real
+	e, err := New(t.Context(), NoKubeProxy, below, lab.Cell{Mode: lab.NFTables}, modern)
+	require.NoError(t, err)
+	p := e.Nodes()[0].Proxy()
+	require.NoError(t, p.Start(t.Context(), lab.ProxyOptions{}))
+	require.NoError(t, e.Cluster().HandOver(t.Context(), lab.ProxyOptions{Mode: lab.IPTables}), "whatever ran before")
+	mode, err := p.Mode(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "iptables", mode)
+	assert.False(t, real.given, "its DaemonSet was not told")
+	assert.Equal(t, "v1.37.2", e.Cluster().Kubernetes(), "all else is the cluster's")
+	_, e = arm(t, NoKubeProxy, lab.NFTables, modern)
+	assert.Nil(t, e.Cluster(), "where there is none")
 }
 
 func TestWrongModeLies(t *testing.T) {
