@@ -190,6 +190,9 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
+// SyncDeadline bounds a start or a sync of kube-proxy on the reference machine, with a second try: it retries a failed sync after 30 s.
+const SyncDeadline = 45 * time.Second
+
 // Deadlines scales durations with the machine: Unit is how many times slower it is than the reference.
 type Deadlines struct{ Unit float64 }
 

@@ -177,7 +177,7 @@ func (f *Fixture) managedPods(ctx context.Context, node string) ([]corev1.Pod, e
 
 // waitManaged waits until the DaemonSet's kube-proxy on a node has everything in its rules, in whatever mode it says it runs.
 func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines) error {
-	ctx, cancel := context.WithTimeout(ctx, scale.Of(syncDeadline))
+	ctx, cancel := context.WithTimeout(ctx, scale.Of(lab.SyncDeadline))
 	defer cancel()
 	m, err := f.mark(ctx)
 	if err != nil {

@@ -232,7 +232,7 @@ func (p *proxy) WaitSynced(ctx context.Context) error {
 }
 
 func (p *proxy) waitSynced(ctx context.Context, pod *proxyPod) error {
-	ctx, cancel := context.WithTimeout(ctx, p.scale.Of(syncDeadline))
+	ctx, cancel := context.WithTimeout(ctx, p.scale.Of(lab.SyncDeadline))
 	defer cancel()
 	m, err := p.f.mark(ctx)
 	if err != nil {
@@ -241,8 +241,6 @@ func (p *proxy) waitSynced(ctx context.Context, pod *proxyPod) error {
 	defer m.remove(context.WithoutCancel(ctx))
 	return m.wait(ctx, p.node, pod.mode, func() error { return p.alive(ctx, pod) })
 }
-
-const syncDeadline = 30 * time.Second
 
 // Stop implements lab.Proxy.
 func (p *proxy) Stop(ctx context.Context) error { return p.end(ctx, syscall.SIGTERM) }

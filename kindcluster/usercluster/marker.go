@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	// markerDeadline is more than kube-proxy takes to try again after a failed sync (30 s).
-	markerDeadline = 45 * time.Second
-	markerTimeout  = 500 * time.Millisecond // of one try
+	markerTimeout = 500 * time.Millisecond // of one try
 
 	firstMarkerPort int32 = 50000
 )
@@ -72,7 +70,7 @@ func (e *env) mark(ctx context.Context) (*marker, error) {
 
 // waitMarker returns when a pod reaches the marker in every family.
 func (e *env) waitMarker(ctx context.Context, from *host) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, markerDeadline, fmt.Errorf("not after %s", markerDeadline))
+	ctx, cancel := context.WithTimeoutCause(ctx, lab.SyncDeadline, fmt.Errorf("not after %s", lab.SyncDeadline))
 	defer cancel()
 	m, err := e.mark(ctx)
 	if err != nil {

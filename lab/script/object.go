@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -115,7 +114,7 @@ func (s *Script) fileNames() (names []string) {
 
 // waitSynced waits for every kube-proxy that runs.
 func (s *session) waitSynced(ctx context.Context) error {
-	ctx, cancel := s.deadline(ctx, syncDeadline)
+	ctx, cancel := s.deadline(ctx, lab.SyncDeadline)
 	defer cancel()
 	for _, n := range s.Env.Nodes() {
 		running, err := n.Proxy().Running()
@@ -130,6 +129,3 @@ func (s *session) waitSynced(ctx context.Context) error {
 	}
 	return nil
 }
-
-// syncDeadline bounds a start or a sync on the reference machine; kube-proxy itself retries a failed sync after 30 s.
-const syncDeadline = 20 * time.Second

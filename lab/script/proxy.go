@@ -194,7 +194,7 @@ func (s *session) node(name string) (lab.Node, error) {
 
 // driveProxy runs the verb on the nodes at the same time.
 func (s *session) driveProxy(ctx context.Context, p *proxyCommand) error {
-	ctx, cancel := s.deadline(ctx, syncDeadline)
+	ctx, cancel := s.deadline(ctx, lab.SyncDeadline)
 	defer cancel()
 	nodes := s.Env.Nodes()
 	if p.node != "" {

@@ -50,7 +50,7 @@ func (s *session) readiness(ctx context.Context, family lab.Family, nodeName, fr
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.deadline(ctx, syncDeadline)
+	ctx, cancel := s.deadline(ctx, lab.SyncDeadline)
 	defer cancel()
 	began := time.Now()
 	var healthz, service time.Duration
