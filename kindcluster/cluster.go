@@ -60,6 +60,19 @@ const (
 	kubeadmDeadline = 4 * time.Minute
 )
 
+// slowControlPlane is for a machine that has no time to spare: a dozen RSA keys take it minutes, and a controller manager or a scheduler that
+// renews its leadership late ends and starts anew. There is one of each.
+const slowControlPlane = `kind: ClusterConfiguration
+encryptionAlgorithm: ECDSA-P256
+controllerManager:
+  extraArgs:
+  - {name: leader-elect, value: "false"}
+  - {name: node-monitor-grace-period, value: 10m}
+scheduler:
+  extraArgs:
+  - {name: leader-elect, value: "false"}
+`
+
 // Create makes a dual-stack cluster of one control plane and workers and returns when it is ready. What it made is gone again if
 // it fails or ctx ends; the error names the folder that the logs are in.
 func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
@@ -73,6 +86,10 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	if err := o.makeNetwork(ctx); err != nil {
+		return nil, err
+	}
+	own, err := o.Engine.ownImage(ctx, o.Image)
+	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{Name: Prefix + "-" + o.Name, engine: o.Engine, image: o.Image, provider: o.Engine.provider()}
@@ -100,7 +117,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	created := make(chan error, 1)
 	go func() {
 		created <- c.provider.Create(c.Name,
-			cluster.CreateWithV1Alpha4Config(o.config()), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
+			cluster.CreateWithV1Alpha4Config(o.config(own)), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
 			cluster.CreateWithKubeconfigPath(kubeconfig), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
 	}()
 	select {
@@ -134,7 +151,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
 	}
 	all, err := c.waitReady(ctx, o.Slower.Of(readyDeadline))
-	if err != nil || !o.own() {
+	if err != nil || !own {
 		return c, err
 	}
 	return c, c.routePods(ctx, all)
@@ -187,12 +204,8 @@ func unused(networks []string) error {
 	return nil
 }
 
-// own reports whether the nodes' image is one that the lab has built: it needs routes, where others bring kindnet.
-func (o *Options) own() bool {
-	return strings.HasPrefix(strings.TrimPrefix(o.Image, localhost), Prefix+"/")
-}
-
-func (o *Options) config() *v1alpha4.Cluster {
+// config is kind's. Nodes of the lab's own image get their routes from the lab, where others bring kindnet.
+func (o *Options) config(own bool) *v1alpha4.Cluster {
 	workers := o.Workers
 	if workers == 0 {
 		workers = 2
@@ -200,7 +213,7 @@ func (o *Options) config() *v1alpha4.Cluster {
 	config := &v1alpha4.Cluster{
 		Nodes: []v1alpha4.Node{{Role: v1alpha4.ControlPlaneRole}},
 		Networking: v1alpha4.Networking{
-			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: o.own(), KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
+			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: own, KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
 			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
 		},
 		KubeadmConfigPatches: []string{
@@ -212,8 +225,7 @@ func (o *Options) config() *v1alpha4.Cluster {
 	}
 	if o.Slower.Unit > 1 {
 		patience := o.Slower.Of(kubeadmDeadline)
-		// A dozen RSA keys take an emulated machine minutes.
-		config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, "kind: ClusterConfiguration\nencryptionAlgorithm: ECDSA-P256\n")
+		config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, slowControlPlane)
 		for _, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 			config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, fmt.Sprintf("kind: %s\ntimeouts:\n  controlPlaneComponentHealthCheck: %[2]s\n  kubeletHealthCheck: %[2]s\n  kubernetesAPICall: %[2]s\n  tlsBootstrap: %[2]s\n  discovery: %[2]s\n", kind, patience))
 		}

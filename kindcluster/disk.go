@@ -48,12 +48,9 @@ done
 // Disk returns the path of an ext4 file system for a VM whose kernel clusters are to have: a Debian root with a container engine and the
 // archive of a node image. It is made once for each image, in a minute or two, and kept.
 func (b *Images) Disk(ctx context.Context, image string) (path string, err error) {
-	id, err := b.Engine.Run(ctx, "images", "-q", "--no-trunc", image)
+	id, err := b.Engine.Run(ctx, "image", "inspect", "--format", "{{.Id}}", image)
 	if err != nil {
 		return "", err
-	}
-	if id == "" {
-		return "", fmt.Errorf("the engine has no image %s: pull it first", image)
 	}
 	path = filepath.Join(b.Cache, "disk-"+digest(id, image, diskSize, patientDocker, strings.Join(enginePackages, " "))+".ext4")
 	if _, err := os.Stat(path); err == nil {

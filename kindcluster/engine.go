@@ -110,6 +110,15 @@ func (e *Engine) local(tag string) string {
 	return tag
 }
 
+// ownLabel is on the node images that the lab has built, under whatever name they are kept.
+const ownLabel = Prefix + ".node-image"
+
+// ownImage reports whether the lab has built an image that the engine has.
+func (e *Engine) ownImage(ctx context.Context, image string) (bool, error) {
+	label, err := e.Run(ctx, "image", "inspect", "--format", `{{index .Config.Labels "`+ownLabel+`"}}`, image)
+	return label == "1", err
+}
+
 // Run runs the engine's command and returns what it printed.
 func (e *Engine) Run(ctx context.Context, args ...string) (string, error) {
 	return e.feed(ctx, nil, args...)

@@ -61,7 +61,7 @@ func recipe(parts ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, imagesPath, importImages, kubeletWaits, DebugImage)...), nil
+	return digest(append(parts, kind, etcdVersion, suite, strings.Join(nodePackages, " "), pauseSource, cniTemplate, imagesService, imagesPath, importImages, ownLabel, kubeletWaits, DebugImage)...), nil
 }
 
 func digest(parts ...string) string {
@@ -109,6 +109,21 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 		return "", fmt.Errorf("node image: %w", err)
 	}
 	return tag, nil
+}
+
+// Pull returns the name of a node image that somebody else keeps: in a registry, unless the engine has it already.
+func (b *Images) Pull(ctx context.Context, image string) (string, error) {
+	if _, err := b.Engine.Run(ctx, "image", "inspect", image); err == nil {
+		return image, nil
+	}
+	err := b.timed("pull of "+image, func() error {
+		_, err := b.Engine.Run(ctx, "pull", "--quiet", image)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w; without a registry, leave --node-image out: the lab builds one", err)
+	}
+	return image, nil
 }
 
 // step makes a result and puts it in its place whole, unless another process does meanwhile: it waits for that.
@@ -301,7 +316,7 @@ func (b *Images) importRoot(ctx context.Context, root, tag string) error {
 	if err := tarred.Start(); err != nil {
 		return err
 	}
-	_, err = b.Engine.feed(ctx, out, "import", "-c", `ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]`, "-c", "ENV container=docker", "-", tag)
+	_, err = b.Engine.feed(ctx, out, "import", "-c", `ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]`, "-c", "ENV container=docker", "-c", "LABEL "+ownLabel+"=1", "-", tag)
 	out.Close() // or tar would wait for ever for a reader that is gone
 	return errors.Join(err, tarred.Wait())
 }

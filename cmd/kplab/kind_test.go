@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -11,17 +17,42 @@ import (
 	"kplab/results"
 )
 
-// TestKind runs scenarios on a real cluster. It needs an engine that answers (kplab kind engine).
+// published returns the node image that the lab builds as somebody else would keep it: in a registry, by its digest.
+func published(t *testing.T) string {
+	images, err := kindImages(t.Context(), "", func(line string) { t.Log(line) })
+	require.NoError(t, err)
+	built, err := images.Node(t.Context(), lab.DefaultKubeProxy)
+	require.NoError(t, err)
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(t.TempDir()))))
+	t.Cleanup(server.Close)
+	name := strings.TrimPrefix(server.URL, "http://") + "/node"
+	for _, argv := range [][]string{{"tag", built, name}, {"push", "--quiet", name}} {
+		_, err := images.Engine.Run(t.Context(), argv...)
+		require.NoError(t, err)
+	}
+	image, err := images.Engine.Run(t.Context(), "image", "inspect", "--format", "{{index .RepoDigests 0}}", name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := images.Engine.Run(context.WithoutCancel(t.Context()), "rmi", image)
+		assert.NoError(t, err)
+	})
+	_, err = images.Engine.Run(t.Context(), "rmi", name)
+	require.NoError(t, err)
+	return image
+}
+
+// TestKind runs scenarios on a real cluster, of a node image that is in a registry. It needs an engine that answers (kplab kind engine).
 func TestKind(t *testing.T) {
 	if os.Getenv("KPLAB_TEST_KIND") == "" {
 		t.Skip("makes a kind cluster: set KPLAB_TEST_KIND=1, as make test-kind does")
 	}
-	dir := t.TempDir()
-	r := kplab(t, "run", "clusterip-basics", "nodeport-localhost", "nodeport-secondary-address", "rollout-one-node",
+	dir, image := t.TempDir(), published(t)
+	r := kplab(t, "run", "--node-image", image, "clusterip-basics", "nodeport-localhost", "nodeport-secondary-address", "rollout-one-node",
 		"--substrate", "kind", "--mode", "iptables,nftables", "--out", dir+"/run")
 	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
 	run, err := results.Read(dir + "/run")
 	require.NoError(t, err)
+	assert.Contains(t, r.stderr, "pull of "+image)
 	require.Len(t, run.Cells, 8)
 	for _, cell := range run.Cells {
 		assert.Equal(t, lab.Pass, cell.Verdict, "%s: %s", cell.Cell.ID(), cell.Reason)

@@ -19,7 +19,7 @@ import (
 // kindRunner runs a job's cells on a cluster that it makes for them, on this kernel. It implements lab.Runner.
 type kindRunner struct {
 	cache    string // the --cache flag
-	image    string // "" for the one that the lab builds
+	image    string // anybody's, "" for the one that the lab builds
 	defaults bool   // keep kind's own kube-proxy settings
 	logs     string // folder for the nodes' logs if there is no cluster
 	say      func(string)
@@ -27,8 +27,12 @@ type kindRunner struct {
 
 // images returns the engine's, and the nodes'.
 func (r *kindRunner) images(ctx context.Context) (images *kindcluster.Images, node string, err error) {
-	if images, err = kindImages(ctx, r.cache, r.say); err != nil || r.image != "" {
-		return images, r.image, err
+	if images, err = kindImages(ctx, r.cache, r.say); err != nil {
+		return nil, "", err
+	}
+	if r.image != "" {
+		node, err = images.Pull(ctx, r.image)
+		return images, node, err
 	}
 	node, err = images.Node(ctx, lab.DefaultKubeProxy)
 	return images, node, err
