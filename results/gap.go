@@ -17,6 +17,7 @@ const (
 // Gaps returns what steady traffic met in each cell, by scenario, change and traffic, side by side as [Differences] are. Looks at
 // traffic before any change are left out, and changes of mode that are in [SwitchGrids].
 func Gaps(run *Run) (rows []Difference) {
+	var unharmed []span // of each row: how many attempts there were where none failed
 	for _, cell := range run.Cells {
 		if _, _, ok := change(cell.Cell); ok {
 			continue
@@ -34,12 +35,43 @@ func Gaps(run *Run) (rows []Difference) {
 			if i < 0 {
 				i = len(rows)
 				rows = append(rows, Difference{Scenario: cell.Scenario, What: what})
+				unharmed = append(unharmed, span{})
+			}
+			o := Outcome{Column: column, Observed: gapText(g), OK: true}
+			if g.Failed == 0 {
+				o.Observed = ""
+				unharmed[i].add(g.Attempts)
 			}
 			rows[i].Steps = appendNew(rows[i].Steps, g.Step)
-			rows[i].Outcomes = append(rows[i].Outcomes, Outcome{Column: column, Observed: gapText(g), OK: true})
+			rows[i].Outcomes = appendNew(rows[i].Outcomes, o)
+		}
+	}
+	for i := range rows {
+		for j := range rows[i].Outcomes {
+			if o := &rows[i].Outcomes[j]; o.Observed == "" {
+				o.Observed = "none of " + unharmed[i].String()
+			}
 		}
 	}
 	return rows
+}
+
+// span is the least and the most of some counts.
+type span struct{ from, to int }
+
+func (s *span) add(n int) {
+	if s.to == 0 {
+		s.from = n
+	}
+	s.from, s.to = min(s.from, n), max(s.to, n)
+}
+
+// String is "312", or "126 to 146".
+func (s span) String() string {
+	if s.from == s.to {
+		return fmt.Sprint(s.to)
+	}
+	return fmt.Sprintf("%d to %d", s.from, s.to)
 }
 
 // gapText is "none of 312", "240 ms, 12 of 300 (12 timeout)", "down for 900 ms, 40 of 40 (40 refused)".

@@ -28,6 +28,13 @@ func TestGaps(t *testing.T) {
 	require.Len(t, rows[0].Outcomes, 2)
 	assert.Equal(t, "none of 100", rows[0].Outcomes[0].Observed)
 	assert.Equal(t, "62 ms, 3 of 100 (3 timeout)", rows[0].Outcomes[1].Observed)
+	longer := gap("restart", 0, 0, false)
+	longer.Attempts = 140
+	alike := Gaps(&Run{Cells: []lab.Result{cell(lab.IPTables, gap("restart", 0, 0, false), longer), cell(lab.NFTables, longer)}})
+	require.Len(t, alike, 1)
+	require.Len(t, alike[0].Outcomes, 2, "a setting says once what is the same of it")
+	assert.Equal(t, "none of 100 to 140", alike[0].Outcomes[0].Observed)
+	assert.Equal(t, "none of 100 to 140", alike[0].Outcomes[1].Observed)
 	require.Len(t, rows[1].Outcomes, 1, "a mode that did not look has none")
 	assert.Equal(t, "down for 900 ms, 100 of 100 (100 timeout)", rows[1].Outcomes[0].Observed)
 }
