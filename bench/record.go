@@ -29,7 +29,7 @@ const (
 	FailuresDir  = "failures"    // kube-proxy's log of each trial that failed
 )
 
-// Schema is the version of bench.json's form. A reader reads all up to its own.
+// Schema is the version of bench.json's form, which results/schema/bench.schema.json describes. A reader reads all up to its own.
 const Schema = 1
 
 // Book is bench.json: the setting of a benchmark in full, what the lab itself costs in it, and what could not be measured.

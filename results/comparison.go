@@ -14,7 +14,7 @@ import (
 	"kplab/results/figures"
 )
 
-// ComparisonSchema is the version of [Comparison] as JSON. The rules are those of [Schema].
+// ComparisonSchema is the version of [Comparison] as JSON, which schema/compare.schema.json describes. The rules are those of [Schema].
 const ComparisonSchema = 1
 
 // Comparison is what changed from one folder of results to another: the content of `kplab compare --format json`.

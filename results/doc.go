@@ -10,7 +10,7 @@
 //	cells/ID/     the evidence of each cell
 //	machines/ID/  what a machine left that belongs to no cell, such as a guest's console log
 //
-// run.json is versioned ([Schema]) and described by a JSON Schema, schema/run.schema.json.
+// run.json is versioned ([Schema]) and described by a JSON Schema, schema/run.schema.json; so are the other JSON files.
 //
 // [Merge] joins the shards of a matrix (`kplab run --shard I/N`) into one run. Its folder has cells/ and the reports as any run's, and
 // shards/N/ with the events and the machines' files of each shard in place of events.jsonl and machines/.

@@ -6,7 +6,7 @@ import (
 	"kplab/lab"
 )
 
-// Schema is the version of run.json that this package writes. Fields may be added within a version: readers ignore
+// Schema is the version of run.json that this package writes, which schema/run.schema.json describes. Fields may be added within a version: readers ignore
 // fields they do not know. A change of a field's meaning, name or unit raises it, and [Read] then goes on reading the
 // older versions.
 const Schema = 1

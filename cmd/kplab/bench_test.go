@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"kplab/bench"
+	"kplab/results/schema"
+	"kplab/results/schema/schematest"
 )
 
 // benched runs kplab bench, which must measure everything, and returns its folder's book and what it printed.
@@ -22,6 +24,7 @@ func benched(t *testing.T, args ...string) (bench.Book, string, string) {
 	text, err := os.ReadFile(filepath.Join(dir, bench.SettingsFile))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &book))
+	assert.NoError(t, schematest.Strict(t, schema.Bench).Validate(schematest.Document(t, text)))
 	assert.Empty(t, book.Failures)
 	figures, err := os.ReadFile(filepath.Join(dir, bench.FiguresFile))
 	require.NoError(t, err)

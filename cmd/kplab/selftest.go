@@ -57,7 +57,7 @@ that does not pass as it is, a machine that died).`,
 
 const (
 	selftestFile   = "selftest.json"
-	selftestSchema = 1
+	selftestSchema = 1 // results/schema/selftest.schema.json
 	baselineDir    = "baseline"
 )
 

@@ -12,6 +12,8 @@ import (
 	"kplab/lab"
 	"kplab/lab/sabotage"
 	"kplab/results"
+	"kplab/results/schema"
+	"kplab/results/schema/schematest"
 )
 
 // selftestOf runs kplab selftest on the host kernel and returns what it wrote.
@@ -22,6 +24,7 @@ func selftestOf(t *testing.T, out string, args ...string) (ran, selftestReport) 
 	require.NoError(t, err, "%s\n%s", r.stdout, r.stderr)
 	var report selftestReport
 	require.NoError(t, json.Unmarshal(text, &report))
+	assert.NoError(t, schematest.Strict(t, schema.Selftest).Validate(schematest.Document(t, text)))
 	return r, report
 }
 

@@ -13,7 +13,7 @@ import (
 	"kplab/results/figures"
 )
 
-// Schema is the version of [Document]. The rules are those of [results.Schema].
+// Schema is the version of [Document], which results/schema/report.schema.json describes. The rules are those of [results.Schema].
 const Schema = 1
 
 // Document is the content of report.json.
