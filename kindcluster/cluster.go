@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
 	"sigs.k8s.io/kind/pkg/cluster/nodes"
+	"sigs.k8s.io/kind/pkg/exec"
 
 	"kplab/lab"
 )
@@ -128,7 +130,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		<-created
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the cluster %s: %w%s", c.Name, err, o.Engine.capabilityHint(err))
+		return nil, fmt.Errorf("create the cluster %s: %w%s%s", c.Name, err, said(err), o.Engine.capabilityHint(err))
 	}
 	if c.Kubeconfig, err = os.ReadFile(kubeconfig); err != nil {
 		return nil, err
@@ -156,6 +158,30 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	return c, c.routePods(ctx, all)
 }
+
+// said is what the command of kind that failed said last, kubeadm as a rule, without its account of every step and of its own source.
+func said(err error) string {
+	failed := exec.RunErrorForError(err)
+	if failed == nil {
+		return ""
+	}
+	var lines []string
+	for line := range strings.Lines(string(failed.Output)) {
+		line = strings.TrimRight(line, "\n")
+		if line != "" && !chatter.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(lines[max(0, len(lines)-mostSaid):], "; ")
+}
+
+const mostSaid = 6 // lines
+
+// chatter is klog's information and a stack.
+var chatter = regexp.MustCompile(`^(I\d{4} |\t|[\w.-]+(/[\w.*()-]+)*\.[\w.*()]+$)`)
 
 func (c *Cluster) pid(ctx context.Context, container string) (int, error) {
 	out, err := c.engine.Run(ctx, "inspect", "--format", "{{.State.Pid}}", container)
