@@ -25,10 +25,22 @@ const (
 	FolderInDisk = "/var/lib/kplab"
 )
 
-// patientDocker stands before docker in the VM: kind gives a node 30 seconds from docker's return to the end of its boot, and an emulated
-// machine takes longer (kind, pkg/cluster/internal/providers/docker/provision.go). It returns when the node has booted, or after some minutes
-// with what the node said on the VM's console.
+// patientDocker stands before docker in the VM, for what kind and kubeadm have no setting for. kind gives a node 30 seconds from docker's return
+// to the end of its boot, and an emulated machine takes longer (kind, pkg/cluster/internal/providers/docker/provision.go): it returns when the node
+// has booted, or after some minutes with what the node said on the VM's console. kubeadm join gives up when one request has taken the API server 10
+// seconds (kubeadm, util/kubeconfig): it is tried again.
 const patientDocker = `#!/bin/sh
+case "$*" in
+exec*" kubeadm join "*)
+	tries=0
+	until /usr/bin/docker "$@"; do
+		tries=$((tries + 1))
+		test $tries -lt 6 || exit 1
+		sleep 10
+	done
+	exit 0
+	;;
+esac
 /usr/bin/docker "$@" || exit
 case "$1 $*" in
 "run "*io.x-k8s.kind.role=*) ;;
