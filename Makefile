@@ -36,7 +36,7 @@ matrix: build ## every scenario on the host, 5.10, 6.1 and 6.12, with the oldest
 	./kplab run --kernel auto,debian-11,debian-12,debian-13 --kube-proxy 1.33.13,1.37.2
 
 .PHONY: kind
-kind: build kind-tools ## every scenario on a kind cluster, beside the namespaces; starts a container engine if none answers (kplab kind engine says what that changes)
+kind: build kind-tools ## every scenario on a kind cluster, beside the namespaces; starts a container engine if none answers, in a network namespace of its own
 	./kplab kind engine
 	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
+	"sigs.k8s.io/kind/pkg/cluster/constants"
 	"sigs.k8s.io/kind/pkg/cluster/nodes"
 	"sigs.k8s.io/kind/pkg/exec"
 
@@ -41,16 +42,17 @@ type Options struct {
 
 // Cluster is a kind cluster.
 type Cluster struct {
-	Name       string
-	Kubeconfig []byte
-	Workers    []Node
-	engine     *Engine
-	image      string
-	provider   *cluster.Provider
-	nodes      []nodes.Node
+	Name         string
+	Kubeconfig   []byte // of the administrator, as of inside the control plane's network namespace
+	ControlPlane Node
+	Workers      []Node
+	engine       *Engine
+	image        string
+	provider     *cluster.Provider
+	nodes        []nodes.Node
 }
 
-// Node is a worker.
+// Node is a node of the cluster.
 type Node struct {
 	Name string // of the container and in the API
 	PID  int    // of the container's first process, on the engine's machine
@@ -103,7 +105,6 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	kubeconfig := filepath.Join(dir, "config")
 	defer func() {
 		if err == nil {
 			return
@@ -120,7 +121,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	go func() {
 		created <- c.provider.Create(c.Name,
 			cluster.CreateWithV1Alpha4Config(o.config(own)), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
-			cluster.CreateWithKubeconfigPath(kubeconfig), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
+			cluster.CreateWithKubeconfigPath(filepath.Join(dir, "config")), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
 	}()
 	select {
 	case err = <-created:
@@ -132,9 +133,12 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the cluster %s: %w%s%s", c.Name, err, said(err), o.Engine.capabilityHint(err))
 	}
-	if c.Kubeconfig, err = os.ReadFile(kubeconfig); err != nil {
+	// The port that the engine publishes is in the engine's network namespace, which need not be ours.
+	internal, err := c.provider.KubeConfig(c.Name, true)
+	if err != nil {
 		return nil, err
 	}
+	c.Kubeconfig = []byte(internal)
 	if c.nodes, err = c.provider.ListInternalNodes(c.Name); err != nil {
 		return nil, err
 	}
@@ -143,14 +147,15 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if role != "worker" {
-			continue
-		}
 		pid, err := c.pid(ctx, n.String())
 		if err != nil {
 			return nil, err
 		}
-		c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
+		if role == constants.WorkerNodeRoleValue {
+			c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
+		} else {
+			c.ControlPlane = Node{Name: n.String(), PID: pid}
+		}
 	}
 	all, err := c.waitReady(ctx, o.Slower.Of(readyDeadline))
 	if err != nil || !own {
@@ -200,8 +205,10 @@ func (o *Options) makeNetwork(ctx context.Context) error {
 	for _, s := range subnets {
 		args = append(args, "--subnet", s)
 	}
-	if err := unused(subnets); err != nil {
-		return err
+	if o.Engine.host == "" { // its network namespace is ours
+		if err := unused(subnets); err != nil {
+			return err
+		}
 	}
 	// Containers take the low addresses: those of the topology begin at 11.
 	args = append(args, "--ip-range", "192.168.10.0/29", network)

@@ -15,13 +15,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"kplab/lab"
+	"kplab/lab/thread"
 )
 
 // EngineChanges is what an engine of the lab changes on the machine while it runs.
-const EngineChanges = "dockerd sets net.ipv4.ip_forward=1, makes the bridge docker0 and one for each cluster, and adds its rules to the machine's own iptables tables nat and filter. kplab kind engine --stop ends it; docker0, its chains (DOCKER...) and ip_forward stay until the machine restarts"
+const EngineChanges = "dockerd runs in a network namespace of its own, so that its bridges, its rules and its sysctls (ip_forward) are not the machine's, and go when it ends (kplab kind engine --stop). It has no way out of there: images come from kplab. Its containers are processes of this machine, in cgroups of its own"
 
 // RuntimeVerb is the hidden command of the program by which it stands between dockerd and runc.
 const RuntimeVerb = "oci-runtime"
@@ -30,7 +32,8 @@ const RuntimeVerb = "oci-runtime"
 const engineDeadline = 60 * time.Second
 
 // StartEngine starts a dockerd whose state, socket and log are in folder, beside whatever engine the user has, and waits until it
-// answers, the longer the slower the machine is. program is this program's path. It outlives the caller.
+// answers, the longer the slower the machine is. program is this program's path. It outlives the caller. It has a network namespace of its own,
+// with the loopback interface and what dockerd makes.
 func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlines) (*Engine, error) {
 	dockerd, err := exec.LookPath("dockerd")
 	if err != nil {
@@ -64,9 +67,12 @@ func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlin
 	defer log.Close()
 	cmd := exec.Command(dockerd, "--config-file", file)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start dockerd: %w", err)
+	}
+	if err := loopbackUp(cmd.Process.Pid); err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with dockerd, or with this process
@@ -87,6 +93,25 @@ func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlin
 		case <-tick.C:
 		}
 	}
+}
+
+// loopbackUp sets the loopback interface of a process's network namespace up.
+func loopbackUp(pid int) error {
+	t, err := thread.Join(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	return t.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			return fmt.Errorf("loopback interface of dockerd: %w", err)
+		}
+		return nil
+	})
 }
 
 // StopEngine ends the dockerd of the folder and waits until it is gone. It is no error if none runs.

@@ -111,21 +111,6 @@ func (b *Images) Node(ctx context.Context, version string) (tag string, err erro
 	return tag, nil
 }
 
-// Pull returns the name of a node image that somebody else keeps: in a registry, unless the engine has it already.
-func (b *Images) Pull(ctx context.Context, image string) (string, error) {
-	if _, err := b.Engine.Run(ctx, "image", "inspect", image); err == nil {
-		return image, nil
-	}
-	err := b.timed("pull of "+image, func() error {
-		_, err := b.Engine.Run(ctx, "pull", "--quiet", image)
-		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("%w; without a registry, leave --node-image out: the lab builds one", err)
-	}
-	return image, nil
-}
-
 // step makes a result and puts it in its place whole, unless another process does meanwhile: it waits for that.
 func (b *Images) step(ctx context.Context, what, result string, make func(context.Context, string) error) (err error) {
 	lock := flock.New(result + ".lock")

@@ -1,15 +1,18 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,22 +26,20 @@ func published(t *testing.T) string {
 	require.NoError(t, err)
 	built, err := images.Node(t.Context(), lab.DefaultKubeProxy)
 	require.NoError(t, err)
+	archive := filepath.Join(t.TempDir(), "node.tar")
+	_, err = images.Engine.Run(t.Context(), "save", "-o", archive, built)
+	require.NoError(t, err)
+	image, err := tarball.ImageFromPath(archive, nil)
+	require.NoError(t, err)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(t.TempDir()))))
 	t.Cleanup(server.Close)
-	name := strings.TrimPrefix(server.URL, "http://") + "/node"
-	for _, argv := range [][]string{{"tag", built, name}, {"push", "--quiet", name}} {
-		_, err := images.Engine.Run(t.Context(), argv...)
-		require.NoError(t, err)
-	}
-	image, err := images.Engine.Run(t.Context(), "image", "inspect", "--format", "{{index .RepoDigests 0}}", name)
+	repository, err := name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/node")
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := images.Engine.Run(context.WithoutCancel(t.Context()), "rmi", image)
-		assert.NoError(t, err)
-	})
-	_, err = images.Engine.Run(t.Context(), "rmi", name)
+	digest, err := image.Digest()
 	require.NoError(t, err)
-	return image
+	at := repository.Digest(digest.String())
+	require.NoError(t, remote.Write(at, image, remote.WithContext(t.Context())))
+	return at.String()
 }
 
 // TestKind runs scenarios on a real cluster, of a node image that is in a registry. It needs an engine that answers (kplab kind engine).

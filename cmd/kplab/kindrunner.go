@@ -147,6 +147,7 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image, Administer: cluster.Administer,
 		KindDefaults: job.Cluster.Defaults, Progress: r.say, Slower: options.Slower,
 	}
+	fixtures.ControlPlane = kindenv.Node{Name: cluster.ControlPlane.Name, PID: cluster.ControlPlane.PID}
 	for _, w := range cluster.Workers {
 		fixtures.Workers = append(fixtures.Workers, kindenv.Node{Name: w.Name, PID: w.PID})
 	}

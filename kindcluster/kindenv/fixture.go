@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -49,8 +50,9 @@ type Node struct {
 
 // Options say which cluster, and how to do there what only its maker can do.
 type Options struct {
-	Kubeconfig []byte
-	Workers    []Node // n1 and n2 are the first two
+	Kubeconfig   []byte
+	ControlPlane Node   // in whose network namespace the API server is at 127.0.0.1
+	Workers      []Node // n1 and n2 are the first two
 	// Outside starts a container on the cluster's network and returns the pid of its first process. One that is there already is
 	// taken as it is.
 	Outside func(ctx context.Context, name string, addresses []netip.Addr) (pid int, err error)
@@ -76,6 +78,7 @@ type Fixture struct {
 	order     []string
 	nodeNames map[string]string // n1 -> the node's name in the API
 	hub       *host
+	api       *thread.Thread // in the control plane's network namespace
 
 	daemonSet   *appsv1.DaemonSet // kube-proxy, as the cluster's maker left it
 	configMap   *corev1.ConfigMap // of the same
@@ -107,6 +110,10 @@ func Prepare(ctx context.Context, o Options) (_ *Fixture, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of the cluster: %w", err)
 	}
+	if f.api, err = thread.Join(procPath(o.ControlPlane.PID, "ns/net")); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ControlPlane.Name, err)
+	}
+	config.Dial = f.dialAPI
 	config.QPS, config.Burst = 200, 400
 	if f.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
@@ -139,6 +146,22 @@ func (f *Fixture) Close() {
 	if f.hub != nil {
 		f.hub.close()
 	}
+	if f.api != nil {
+		f.api.Close()
+	}
+}
+
+// apiPort is where kubeadm has the API server listen.
+const apiPort = "6443"
+
+// dialAPI connects to the API server, whatever name and port the kubeconfig has for it: what the engine publishes may be in another network
+// namespace.
+func (f *Fixture) dialAPI(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+	err = f.api.Do(func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", apiPort))
+		return err
+	})
+	return conn, err
 }
 
 // takeOverProxies reads what the cluster's kube-proxy runs with and keeps it off the workers.
