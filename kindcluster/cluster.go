@@ -64,18 +64,44 @@ const (
 	kubeadmDeadline = 4 * time.Minute
 )
 
-// slowControlPlane is for a machine that has no time to spare: a dozen RSA keys take it minutes, and a controller manager or a scheduler that
-// renews its leadership late ends and starts anew. There is one of each.
+// slowControlPlane is for a machine on which a cluster that only runs takes every cycle that there is. A dozen RSA keys take minutes; a controller
+// manager or a scheduler that renews its leadership late ends and starts anew, and there is one of each; of the controllers those that scenarios
+// need are left; and nothing is flushed to a disk that goes with the machine.
 const slowControlPlane = `kind: ClusterConfiguration
 encryptionAlgorithm: ECDSA-P256
+apiServer:
+  extraArgs:
+  - {name: enable-priority-and-fairness, value: "false"}
+  - {name: request-timeout, value: 10m}
 controllerManager:
   extraArgs:
   - {name: leader-elect, value: "false"}
-  - {name: node-monitor-grace-period, value: 10m}
+  - {name: node-monitor-grace-period, value: 30m}
+  - name: controllers
+    value: serviceaccount-token-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,clusterrole-aggregation-controller,node-ipam-controller,node-lifecycle-controller,taint-eviction-controller,daemonset-controller,deployment-controller,replicaset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,service-cidr-controller
 scheduler:
   extraArgs:
   - {name: leader-elect, value: "false"}
+etcd:
+  local:
+    extraArgs:
+    - {name: unsafe-no-fsync, value: "true"}
+    - {name: heartbeat-interval, value: "1000"}
+    - {name: election-timeout, value: "10000"}
 `
+
+// slowKubelet says less often that all is well.
+const slowKubelet = `kind: KubeletConfiguration
+failCgroupV1: false
+nodeStatusUpdateFrequency: 2m
+nodeStatusReportFrequency: 10m
+nodeLeaseDurationSeconds: 1200
+volumeStatsAggPeriod: -1s
+`
+
+// kubelet has Debian 12's systemd run on cgroup v1 too. A kubelet brings a pod's ConfigMap up to date at its next sync of the pod: after seconds
+// here, where it is a minute by default.
+const kubelet = "kind: KubeletConfiguration\nfailCgroupV1: false\nsyncFrequency: 5s\n"
 
 // Create makes a dual-stack cluster of one control plane and workers and returns when it is ready. What it made is gone again if
 // it fails or ctx ends; the error names the folder that the logs are in.
@@ -157,7 +183,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 			c.ControlPlane = Node{Name: n.String(), PID: pid}
 		}
 	}
-	all, err := c.waitReady(ctx, o.Slower.Of(readyDeadline))
+	all, err := c.waitReady(ctx, o.Slower)
 	if err != nil || !own {
 		return c, err
 	}
@@ -249,15 +275,11 @@ func (o *Options) config(own bool) *v1alpha4.Cluster {
 			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: own, KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
 			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
 		},
-		KubeadmConfigPatches: []string{
-			// Debian 12's systemd runs on cgroup v1 too, if the kubelet does. A kubelet brings a pod's ConfigMap up to date at its next
-			// sync of the pod: after seconds here, where it is a minute by default.
-			"kind: KubeletConfiguration\nfailCgroupV1: false\nsyncFrequency: 5s\n",
-			"kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n",
-		},
+		KubeadmConfigPatches: []string{kubelet, "kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n"},
 	}
 	if o.Slower.Unit > 1 {
 		patience := o.Slower.Of(kubeadmDeadline)
+		config.KubeadmConfigPatches[0] = slowKubelet
 		config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, slowControlPlane)
 		for _, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 			config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, fmt.Sprintf("kind: %s\ntimeouts:\n  controlPlaneComponentHealthCheck: %[2]s\n  kubeletHealthCheck: %[2]s\n  kubernetesAPICall: %[2]s\n  tlsBootstrap: %[2]s\n  discovery: %[2]s\n", kind, patience))
@@ -270,10 +292,10 @@ func (o *Options) config(own bool) *v1alpha4.Cluster {
 }
 
 // waitReady waits until every node is ready, which kind does for the control plane only.
-func (c *Cluster) waitReady(ctx context.Context, deadline time.Duration) (map[string]member, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+func (c *Cluster) waitReady(ctx context.Context, slower lab.Deadlines) (map[string]member, error) {
+	ctx, cancel := context.WithTimeout(ctx, slower.Of(readyDeadline))
 	defer cancel()
-	tick := time.NewTicker(500 * time.Millisecond)
+	tick := time.NewTicker(slower.Of(500 * time.Millisecond))
 	defer tick.Stop()
 	for {
 		all, err := c.members(ctx)

@@ -167,11 +167,14 @@ func (f *Fixture) dialAPI(ctx context.Context, _, _ string) (conn net.Conn, err 
 // takeOverProxies reads what the cluster's kube-proxy runs with and keeps it off the workers.
 func (f *Fixture) takeOverProxies(ctx context.Context) error {
 	sets := f.client.AppsV1().DaemonSets(proxyNamespace)
-	ds, err := sets.Get(ctx, "kube-proxy", metav1.GetOptions{})
+	// The nodes are ready, and an API server that has much to do may still not answer at once.
+	err := f.poll(ctx, "DaemonSet kube-proxy", func() (ok bool, err error) {
+		f.daemonSet, err = sets.Get(ctx, "kube-proxy", metav1.GetOptions{})
+		return err == nil, err
+	})
 	if err != nil {
-		return fmt.Errorf("DaemonSet kube-proxy: %w", err)
+		return err
 	}
-	f.daemonSet = ds
 	version, err := f.client.Discovery().ServerVersion()
 	if err != nil {
 		return fmt.Errorf("version of the API server: %w", err)
@@ -245,7 +248,7 @@ func (f *Fixture) poll(ctx context.Context, what string, done func() (bool, erro
 	deadline := f.options.Slower.Of(fixtureDeadline)
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	tick := time.NewTicker(pollPod)
+	tick := time.NewTicker(f.options.Slower.Of(pollPod))
 	defer tick.Stop()
 	for {
 		ok, err := done()

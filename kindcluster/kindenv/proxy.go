@@ -25,6 +25,7 @@ const (
 	configFolder   = "/var/lib/kube-proxy"
 	termGrace      = 10 * time.Second
 	pollPod        = 50 * time.Millisecond
+	pollProcess    = 20 * time.Millisecond
 )
 
 // proxy is the kube-proxy of one node: a pod made from the template of the cluster's DaemonSet, with a configuration of its own, and never
@@ -79,7 +80,7 @@ func (p *proxy) Start(ctx context.Context, o lab.ProxyOptions) error {
 	return p.waitSynced(ctx, pod)
 }
 
-// create makes the pod and returns when its container has started. Extra arguments come after --config.
+// create makes the pod. Extra arguments come after --config.
 func (p *proxy) create(ctx context.Context, o lab.ProxyOptions, verb string) (*proxyPod, error) {
 	pod := &proxyPod{mode: o.Mode, version: o.Version, began: time.Now()}
 	if pod.mode == "" {
@@ -138,16 +139,12 @@ func (p *proxy) create(ctx context.Context, o lab.ProxyOptions, verb string) (*p
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.name, err)
 	}
-	status, err := p.until(ctx, pod, func(s *corev1.ContainerStatus) bool { return s.State.Running != nil || s.State.Terminated != nil })
-	if err == nil && status == nil {
-		err = fmt.Errorf("pod %s is gone", pod.name)
-	}
-	return pod, err
+	return pod, nil
 }
 
 // until waits until the container's status is as wanted, and returns it; nil if the pod is gone.
 func (p *proxy) until(ctx context.Context, pod *proxyPod, wanted func(*corev1.ContainerStatus) bool) (*corev1.ContainerStatus, error) {
-	tick := time.NewTicker(pollPod)
+	tick := time.NewTicker(p.scale.Of(pollPod))
 	defer tick.Stop()
 	why := "it has no status yet"
 	for {
@@ -183,7 +180,11 @@ func (p *proxy) ended(ctx context.Context, pod *proxyPod) (*lab.ProxyExit, error
 	if len(got.Status.ContainerStatuses) == 0 {
 		return nil, nil
 	}
-	t := got.Status.ContainerStatuses[0].State.Terminated
+	state := got.Status.ContainerStatuses[0].State
+	if w := state.Waiting; w != nil && strings.Contains(w.Reason, "Err") { // ErrImageNeverPull, CreateContainerError
+		return nil, fmt.Errorf("pod %s on %s: %s: %s", pod.name, p.node.Name(), w.Reason, w.Message)
+	}
+	t := state.Terminated
 	if t == nil {
 		return nil, nil
 	}
@@ -271,13 +272,30 @@ func (p *proxy) end(ctx context.Context, sig syscall.Signal) error {
 		if err := p.signal(sig); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, p.scale.Of(termGrace))
-		defer cancel()
-		if _, err := p.until(ctx, pod, func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil }); err != nil {
+		if err := p.awaitEnd(ctx); err != nil {
 			return err
 		}
 	}
 	return errors.Join(unexpected, p.bury(ctx, pod))
+}
+
+// awaitEnd waits until no kube-proxy runs in the node's network namespace. The kubelet sees an end up to a second later.
+func (p *proxy) awaitEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.scale.Of(termGrace))
+	defer cancel()
+	tick := time.NewTicker(p.scale.Of(pollProcess))
+	defer tick.Stop()
+	for {
+		pids, err := p.node.processes("kube-proxy")
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: kube-proxy, process %d, has not ended: %w", p.node.Name(), pids[0], context.Cause(ctx))
+		}
+	}
 }
 
 // bury keeps the log of the current pod, which has ended, and removes it.
