@@ -37,6 +37,7 @@ type Options struct {
 	Mode    lab.Mode
 	Logs    string // folder that keeps the nodes' logs if the creation fails
 	Slower  lab.Deadlines
+	Folder  string            // of the engine's machine, for files that nodes of a slow one mount
 	Steps   func(line string) // is told how long each step took; nil for nobody
 }
 
@@ -99,6 +100,34 @@ nodeLeaseDurationSeconds: 1200
 volumeStatsAggPeriod: -1s
 `
 
+// patientPods are the control plane's pods that a kubelet would kill when they answer late, with 15 seconds for an answer.
+var patientPods = []string{"kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler"}
+
+const patches = "/kplab-patches"
+
+// slow reports whether the machine is.
+func (o *Options) slow() bool { return o.Slower.Unit > slowUnit }
+
+// slowUnit is beyond what a busy machine is slower than an idle one.
+const slowUnit = 3
+
+// patient has kubeadm write static pods that are not killed for being slow.
+func (o *Options) patient(config *v1alpha4.Cluster) error {
+	folder := filepath.Join(o.Folder, "patches")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	for _, name := range patientPods {
+		patch := fmt.Sprintf("spec:\n  containers:\n  - name: %s\n    livenessProbe: {failureThreshold: 10000}\n", name)
+		if err := os.WriteFile(filepath.Join(folder, name+"+strategic.yaml"), []byte(patch), 0o644); err != nil {
+			return err
+		}
+	}
+	config.Nodes[0].ExtraMounts = append(config.Nodes[0].ExtraMounts, v1alpha4.Mount{HostPath: folder, ContainerPath: patches, Readonly: true})
+	config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, "kind: InitConfiguration\npatches:\n  directory: "+patches+"\n")
+	return nil
+}
+
 // kubelet has Debian 12's systemd run on cgroup v1 too. A kubelet brings a pod's ConfigMap up to date at its next sync of the pod: after seconds
 // here, where it is a minute by default.
 const kubelet = "kind: KubeletConfiguration\nfailCgroupV1: false\nsyncFrequency: 5s\n"
@@ -143,10 +172,16 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		err = errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
 	}()
+	config := o.config(own)
+	if o.slow() {
+		if err := o.patient(config); err != nil {
+			return nil, err
+		}
+	}
 	created := make(chan error, 1)
 	go func() {
 		created <- c.provider.Create(c.Name,
-			cluster.CreateWithV1Alpha4Config(o.config(own)), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
+			cluster.CreateWithV1Alpha4Config(config), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
 			cluster.CreateWithKubeconfigPath(filepath.Join(dir, "config")), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
 	}()
 	select {
@@ -277,7 +312,7 @@ func (o *Options) config(own bool) *v1alpha4.Cluster {
 		},
 		KubeadmConfigPatches: []string{kubelet, "kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n"},
 	}
-	if o.Slower.Unit > 1 {
+	if o.slow() {
 		patience := o.Slower.Of(kubeadmDeadline)
 		config.KubeadmConfigPatches[0] = slowKubelet
 		config.KubeadmConfigPatches = append(config.KubeadmConfigPatches, slowControlPlane)
@@ -374,6 +409,15 @@ func (c *Cluster) Administer(ctx context.Context, argv ...string) (string, error
 	args := append([]string{"exec", "--env", "KUBECONFIG=/etc/kubernetes/admin.conf", c.controlPlane()}, argv...)
 	stdout, stderr, err := c.engine.output(ctx, nil, args...)
 	return stdout, lab.ToolError("control plane", argv, err, stderr)
+}
+
+// Said is what the control plane's containers said last, each with how often it was started anew before (N.log).
+func (c *Cluster) Said(ctx context.Context) string {
+	out, err := c.engine.Run(ctx, "exec", c.controlPlane(), "sh", "-c", `cd /var/log/pods && for f in */*/*.log; do echo "${f#*/}: $(tail -n 2 $f | cut -c 1-300)"; done`)
+	if err != nil {
+		return err.Error()
+	}
+	return out
 }
 
 // Load gives an archive of images to every node.

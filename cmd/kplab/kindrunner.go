@@ -108,7 +108,7 @@ func kindGuest(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Ev
 	say(fmt.Sprintf("the VM's engine has the node image: %s", time.Since(start).Round(100*time.Millisecond)))
 	on := &kindCells{
 		images:  &kindcluster.Images{Engine: engine, Cache: kindcluster.FolderInDisk, Userland: machine.DiskUserland, Progress: say},
-		options: kindcluster.Options{Engine: engine, Slower: slower, Steps: say}, say: say,
+		options: kindcluster.Options{Engine: engine, Slower: slower, Steps: say, Folder: kindcluster.FolderInDisk}, say: say,
 	}
 	return on.run(ctx, job, m, func() {}, emit)
 }
@@ -153,6 +153,9 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 	}
 	fixture, err := kindenv.Prepare(ctx, fixtures)
 	if err != nil {
+		for line := range strings.Lines(cluster.Said(ctx)) {
+			r.say(strings.TrimSpace(line))
+		}
 		return err
 	}
 	defer fixture.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -130,12 +132,25 @@ func Prepare(ctx context.Context, o Options) (_ *Fixture, err error) {
 		{"reset", f.reset},
 	} {
 		start := time.Now()
-		if err := step.do(ctx); err != nil {
+		if err := f.patiently(ctx, step.do); err != nil {
 			return nil, fmt.Errorf("%s: %w", step.what, err)
 		}
 		o.Progress(fmt.Sprintf("cluster: %s: %s", step.what, time.Since(start).Round(time.Millisecond)))
 	}
 	return f, nil
+}
+
+// patiently does a step, which may be done again, until no connection breaks: an API server may start anew when its cluster is just ready.
+func (f *Fixture) patiently(ctx context.Context, do func(context.Context) error) (err error) {
+	waited := f.poll(ctx, "API server", func() (bool, error) {
+		err = do(ctx)
+		broke := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err)
+		return !broke, err
+	})
+	if waited != nil {
+		return waited
+	}
+	return err
 }
 
 // Close leaves the namespaces. What was made in the cluster goes with the cluster.
@@ -167,14 +182,11 @@ func (f *Fixture) dialAPI(ctx context.Context, _, _ string) (conn net.Conn, err 
 // takeOverProxies reads what the cluster's kube-proxy runs with and keeps it off the workers.
 func (f *Fixture) takeOverProxies(ctx context.Context) error {
 	sets := f.client.AppsV1().DaemonSets(proxyNamespace)
-	// The nodes are ready, and an API server that has much to do may still not answer at once.
-	err := f.poll(ctx, "DaemonSet kube-proxy", func() (ok bool, err error) {
-		f.daemonSet, err = sets.Get(ctx, "kube-proxy", metav1.GetOptions{})
-		return err == nil, err
-	})
+	ds, err := sets.Get(ctx, "kube-proxy", metav1.GetOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("DaemonSet kube-proxy: %w", err)
 	}
+	f.daemonSet = ds
 	version, err := f.client.Discovery().ServerVersion()
 	if err != nil {
 		return fmt.Errorf("version of the API server: %w", err)
@@ -328,6 +340,9 @@ func (f *Fixture) joinHosts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f.hub != nil { // the step is done again
+		f.hub.close()
+	}
 	f.hub = &host{spec: topology.HostSpec{Name: "wire"}, thread: t}
 	if err := f.hub.openNetlink(); err != nil {
 		return err
@@ -389,6 +404,9 @@ func (f *Fixture) join(spec topology.HostSpec, path string, root int) error {
 	h, err := join(spec, path, root)
 	if err != nil {
 		return err
+	}
+	if before := f.hosts[spec.Name]; before != nil { // the step is done again
+		before.close()
 	}
 	f.hosts[spec.Name] = h
 	return nil
