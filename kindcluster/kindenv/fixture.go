@@ -22,6 +22,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -117,6 +118,7 @@ func Prepare(ctx context.Context, o Options) (_ *Fixture, err error) {
 	}
 	config.Dial = f.dialAPI
 	config.QPS, config.Burst = 200, 400
+	config.WarningHandler = rest.NoWarnings{} // that externalIPs is deprecated is no news of a run
 	if f.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
