@@ -179,11 +179,9 @@ func (f *Fixture) managedPods(ctx context.Context, node string) ([]corev1.Pod, e
 func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines) error {
 	ctx, cancel := context.WithTimeout(ctx, scale.Of(lab.SyncDeadline))
 	defer cancel()
-	m, err := f.mark(ctx)
-	if err != nil {
+	if err := f.mark(ctx); err != nil {
 		return err
 	}
-	defer m.remove(context.WithoutCancel(ctx))
 	tick := time.NewTicker(pollRules)
 	defer tick.Stop()
 	watch := &proxy{f: f, node: n, metrics: n.dialer()}
@@ -194,14 +192,14 @@ func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines)
 		case err != nil:
 			missing = err.Error()
 		case rules[lab.Mode(mode)] != nil:
-			if missing = m.missing(ctx, n, lab.Mode(mode)); missing == "" {
+			if missing = f.missing(ctx, n, lab.Mode(mode)); missing == "" {
 				return nil
 			}
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the DaemonSet's kube-proxy has not programmed Service %s, which was created last: %s (%w)", n.Name(), m.name, missing, context.Cause(ctx))
+			return fmt.Errorf("%s: the DaemonSet's kube-proxy has not programmed the Service that was created last: %s (%w)", n.Name(), missing, context.Cause(ctx))
 		}
 	}
 }

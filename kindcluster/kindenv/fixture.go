@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +90,9 @@ type Fixture struct {
 	clusterCIDR string
 	kubernetes  string // version of the control plane
 	serial      atomic.Int32
+
+	markers sync.Mutex
+	marker  *marker // nil before the first sync of a cell
 }
 
 // Prepare makes the fixture: it takes the DaemonSet's kube-proxies off two workers, starts two pods on each and two machines

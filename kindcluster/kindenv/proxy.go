@@ -235,12 +235,10 @@ func (p *proxy) WaitSynced(ctx context.Context) error {
 func (p *proxy) waitSynced(ctx context.Context, pod *proxyPod) error {
 	ctx, cancel := context.WithTimeout(ctx, p.scale.Of(lab.SyncDeadline))
 	defer cancel()
-	m, err := p.f.mark(ctx)
-	if err != nil {
+	if err := p.f.mark(ctx); err != nil {
 		return err
 	}
-	defer m.remove(context.WithoutCancel(ctx))
-	return m.wait(ctx, p.node, pod.mode, func() error { return p.alive(ctx, pod) })
+	return p.f.awaitMark(ctx, p.node, pod.mode, func() error { return p.alive(ctx, pod) })
 }
 
 // Stop implements lab.Proxy.

@@ -95,6 +95,9 @@ func (f *Fixture) removeObjects(ctx context.Context) error {
 	byLabel := metav1.ListOptions{LabelSelector: "kplab/cell"}
 	at := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	core := f.client.CoreV1()
+	f.markers.Lock()
+	f.marker = nil // it goes with the others
+	f.markers.Unlock()
 	err := errors.Join(
 		core.Pods(proxyNamespace).DeleteCollection(ctx, at, byLabel),
 		core.ConfigMaps(proxyNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, byLabel),

@@ -23,25 +23,31 @@ const firstMarkerPort = 50000
 
 // marker is a Service that exists to be seen in a node's rules. An API server sends the changes of one kind in order, and kube-proxy
 // programs all that it has received in one sync: when the marker, which was created after everything else, is in the
-// rules, so is everything else. Unlike a connection, the rules show it whatever a scenario's firewall does.
+// rules, so is everything else. Unlike a connection, the rules show it whatever a scenario's firewall does. A cell has one at a time, from its
+// first sync on, so that rules which a scenario counts have one marker in them before a change and after.
 type marker struct {
-	f    *Fixture
 	name string
 	port int32
 	at   []netip.Addr // its endpoints, one a family
 }
 
-// mark creates a marker: a dual-stack Service whose only endpoint is a pod's port on which nothing listens.
-func (f *Fixture) mark(ctx context.Context) (*marker, error) {
+// mark creates a marker, a dual-stack Service whose only endpoint is a pod's port on which nothing listens, in the place of the one before.
+func (f *Fixture) mark(ctx context.Context) error {
+	f.markers.Lock()
+	defer f.markers.Unlock()
+	if err := f.unmark(ctx); err != nil {
+		return err
+	}
 	n := markers.Add(1)
-	m := &marker{f: f, name: fmt.Sprintf("kplab-synced-%d", n), port: firstMarkerPort + n%10000}
+	m := &marker{name: fmt.Sprintf("kplab-synced-%d", n), port: firstMarkerPort + n%10000}
+	f.marker = m
 	policy := corev1.IPFamilyPolicyRequireDualStack
 	_, err := f.client.CoreV1().Services(markerNamespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: m.name},
 		Spec:       corev1.ServiceSpec{IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "m", Port: m.port}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("create the Service that shows a sync: %w", err)
+		return fmt.Errorf("create the Service that shows a sync: %w", err)
 	}
 	name, ready := "m", true
 	for family, typ := range map[lab.Family]discoveryv1.AddressType{lab.IPv4: discoveryv1.AddressTypeIPv4, lab.IPv6: discoveryv1.AddressTypeIPv6} {
@@ -51,25 +57,36 @@ func (f *Fixture) mark(ctx context.Context) (*marker, error) {
 		}
 		m.at = append(m.at, addr)
 		_, err := f.client.DiscoveryV1().EndpointSlices(markerNamespace).Create(ctx, &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", m.name, family), Labels: map[string]string{discoveryv1.LabelServiceName: m.name}},
+			ObjectMeta:  metav1.ObjectMeta{Name: m.slice(family), Labels: map[string]string{discoveryv1.LabelServiceName: m.name}},
 			AddressType: typ,
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &m.port}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("create the EndpointSlice that shows a sync: %w", err)
+			return fmt.Errorf("create the EndpointSlice that shows a sync: %w", err)
 		}
 	}
-	return m, nil
+	return nil
 }
 
-// remove deletes the marker.
-func (m *marker) remove(ctx context.Context) {
-	// A marker that stays harms nothing: the namespace goes with the cluster.
-	_ = m.f.client.CoreV1().Services(markerNamespace).Delete(ctx, m.name, metav1.DeleteOptions{})
-	for _, family := range []lab.Family{lab.IPv4, lab.IPv6} {
-		_ = m.f.client.DiscoveryV1().EndpointSlices(markerNamespace).Delete(ctx, fmt.Sprintf("%s-%d", m.name, family), metav1.DeleteOptions{})
+func (m *marker) slice(family lab.Family) string { return fmt.Sprintf("%s-%d", m.name, family) }
+
+// unmark deletes the marker. The caller holds the lock.
+func (f *Fixture) unmark(ctx context.Context) error {
+	if f.marker == nil {
+		return nil
 	}
+	gone := []error{f.client.CoreV1().Services(markerNamespace).Delete(ctx, f.marker.name, metav1.DeleteOptions{})}
+	for _, family := range []lab.Family{lab.IPv4, lab.IPv6} {
+		gone = append(gone, f.client.DiscoveryV1().EndpointSlices(markerNamespace).Delete(ctx, f.marker.slice(family), metav1.DeleteOptions{}))
+	}
+	for _, err := range gone {
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("delete the Service that showed the last sync: %w", err)
+		}
+	}
+	f.marker = nil
+	return nil
 }
 
 // rules is how each mode's rules are listed: those of both families.
@@ -79,9 +96,10 @@ var rules = map[lab.Mode][][]string{
 	lab.IPVS:     {{"ipvsadm", "-Sn"}},
 }
 
-// wait returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error.
-func (m *marker) wait(ctx context.Context, n *host, mode lab.Mode, alive func() error) error {
-	tick := time.NewTicker(m.f.options.Slower.Of(pollRules))
+// awaitMark returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error. A marker that has taken the
+// place of the caller's was created even later.
+func (f *Fixture) awaitMark(ctx context.Context, n *host, mode lab.Mode, alive func() error) error {
+	tick := time.NewTicker(f.options.Slower.Of(pollRules))
 	defer tick.Stop()
 	missing, runs := "no kube-proxy runs", false
 	for {
@@ -93,7 +111,7 @@ func (m *marker) wait(ctx context.Context, n *host, mode lab.Mode, alive func() 
 			runs = len(pids) > 0
 		}
 		if runs {
-			if missing = m.missing(ctx, n, mode); missing == "" {
+			if missing = f.missing(ctx, n, mode); missing == "" {
 				return nil
 			}
 		}
@@ -103,14 +121,21 @@ func (m *marker) wait(ctx context.Context, n *host, mode lab.Mode, alive func() 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the rules of %s mode do not show Service %s, which was created last: %s (%w)", n.Name(), mode, m.name, missing, context.Cause(ctx))
+			return fmt.Errorf("%s: the rules of %s mode do not show the Service that was created last: %s (%w)", n.Name(), mode, missing, context.Cause(ctx))
 		}
 	}
 }
 
 const pollRules = 30 * time.Millisecond
 
-func (m *marker) missing(ctx context.Context, n *host, mode lab.Mode) string {
+// missing is what of the marker a node's rules do not show, "" where they show all of it.
+func (f *Fixture) missing(ctx context.Context, n *host, mode lab.Mode) string {
+	f.markers.Lock()
+	m := f.marker
+	f.markers.Unlock()
+	if m == nil {
+		return "there is none"
+	}
 	var text strings.Builder
 	for _, argv := range rules[mode] {
 		out, err := n.Run(ctx, argv...)
