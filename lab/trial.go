@@ -26,11 +26,14 @@ type Trial struct {
 	MinSyncPeriod time.Duration `json:"minSyncPeriod"`
 }
 
-// String names the trial in progress lines: "nftables, 1000 Services, 2 endpoints each, run 3".
+// String names the trial in progress lines: "nftables 1.37.2, 1000 Services with 2 endpoints, run 3".
 func (t Trial) String() string {
 	mode := string(t.Mode)
 	if t.To != "" {
 		mode += " to " + string(t.To)
+	}
+	if t.KubeProxy != "" {
+		mode += " " + t.KubeProxy
 	}
 	run := "warm-up"
 	if t.Run > 0 {
