@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,7 +31,11 @@ func TestKindExistingCluster(t *testing.T) {
 	nameControlPlane(t, images.Engine, cluster)
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	require.NoError(t, os.WriteFile(kubeconfig, cluster.Kubeconfig, 0o600))
+	address, err := images.Engine.Run(t.Context(), "inspect", "--format", `{{(index .NetworkSettings.Networks "kplab").IPAddress}}`, cluster.ControlPlane.Name)
+	require.NoError(t, err)
+	text := strings.ReplaceAll(string(cluster.Kubeconfig), cluster.ControlPlane.Name+":", address+":")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
+	reach := reachEngine(t)
 	left := func() string {
 		out, err := cluster.Administer(t.Context(), "kubectl", "get", "namespaces", "-l", "kplab/run", "-o", "name")
 		require.NoError(t, err)
@@ -37,7 +43,7 @@ func TestKindExistingCluster(t *testing.T) {
 	}
 	run := func(more ...string) ran {
 		// The nodes have the image: nothing is pulled.
-		return kplab(t, append([]string{"run", "hairpin", "nodeport-localhost", "--substrate", "cluster", "--kubeconfig", kubeconfig, "--pod-image", "docker.io/library/busybox:1.35"}, more...)...)
+		return kplabBehind(t, reach, append([]string{"run", "hairpin", "nodeport-localhost", "--substrate", "cluster", "--kubeconfig", kubeconfig, "--pod-image", "docker.io/library/busybox:1.35"}, more...)...)
 	}
 
 	r := run()
@@ -64,7 +70,20 @@ func TestKindExistingCluster(t *testing.T) {
 		assert.NotEmpty(t, cell.Checks)
 	}
 	assert.Empty(t, left(), "the run has removed its namespace")
-	assert.Contains(t, kplab(t, "clean", "--kubeconfig", kubeconfig).stdout, "has no namespace of a run")
+	assert.Contains(t, kplabBehind(t, reach, "clean", "--kubeconfig", kubeconfig).stdout, "has no namespace of a run")
+}
+
+// reachEngine is by way of which command a process reaches the clusters of the engine: one of the lab is in a network namespace of its own.
+func reachEngine(t *testing.T) []string {
+	t.Helper()
+	folder, err := kindFolder("")
+	require.NoError(t, err)
+	pid, err := os.ReadFile(filepath.Join(folder, "dockerd.pid"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	require.NoError(t, err)
+	return []string{"nsenter", "--net=/proc/" + strings.TrimSpace(string(pid)) + "/ns/net"}
 }
 
 // nameControlPlane has kube-proxy on the workers find the API server: the lab's image of it looks names up in /etc/hosts alone, which the kubelet

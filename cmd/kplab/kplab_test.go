@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +47,16 @@ type ran struct {
 
 func kplab(t *testing.T, args ...string) ran {
 	t.Helper()
+	return kplabBehind(t, nil, args...)
+}
+
+// kplabBehind runs it by way of another command.
+func kplabBehind(t *testing.T, before []string, args ...string) ran {
+	t.Helper()
+	argv := slices.Concat(before, []string{binary}, args)
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &stdout, &stderr
 	err := cmd.Run()
