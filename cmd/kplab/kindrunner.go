@@ -147,9 +147,9 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image, Administer: cluster.Administer,
 		KindDefaults: job.Cluster.Defaults, Progress: r.say, Slower: options.Slower,
 	}
-	fixtures.ControlPlane = kindenv.Node{Name: cluster.ControlPlane.Name, PID: cluster.ControlPlane.PID}
+	fixtures.ControlPlane = kindenv.Node(cluster.ControlPlane)
 	for _, w := range cluster.Workers {
-		fixtures.Workers = append(fixtures.Workers, kindenv.Node{Name: w.Name, PID: w.PID})
+		fixtures.Workers = append(fixtures.Workers, kindenv.Node(w))
 	}
 	fixture, err := kindenv.Prepare(ctx, fixtures)
 	if err != nil {

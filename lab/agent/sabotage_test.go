@@ -18,9 +18,10 @@ type bareEnv struct {
 	closed bool
 }
 
-func (e *bareEnv) Nodes() []lab.Node { return nil }
-func (e *bareEnv) Hosts() []string   { return nil }
-func (e *bareEnv) Close() error      { e.closed = true; return nil }
+func (e *bareEnv) Nodes() []lab.Node    { return nil }
+func (e *bareEnv) Hosts() []string      { return nil }
+func (e *bareEnv) Cluster() lab.Cluster { return nil }
+func (e *bareEnv) Close() error         { e.closed = true; return nil }
 
 func breakEnv(t *testing.T) (context.Context, *breakage) {
 	t.Helper()
