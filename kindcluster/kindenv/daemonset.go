@@ -182,7 +182,7 @@ func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines)
 	if err := f.mark(ctx); err != nil {
 		return err
 	}
-	tick := time.NewTicker(pollRules)
+	tick := time.NewTicker(scale.Of(pollRules))
 	defer tick.Stop()
 	watch := &proxy{f: f, node: n, metrics: n.dialer()}
 	for {
