@@ -36,8 +36,8 @@ matrix: build ## every scenario on the host, 5.10, 6.1 and 6.12, with the oldest
 	./kplab run --kernel auto,debian-11,debian-12,debian-13 --kube-proxy 1.33.13,1.37.2
 
 .PHONY: kind
-kind: build kind-tools ## every scenario on a kind cluster, beside the namespaces; starts a container engine if none answers, in a network namespace of its own
-	./kplab kind engine
+kind: build kind-tools ## every scenario on kind clusters, beside the namespaces; starts two container engines of the lab, each in a network namespace of its own
+	./kplab kind engine --count 2
 	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
 
 .PHONY: kind-vm

@@ -65,21 +65,14 @@ const (
 	kubeadmDeadline = 4 * time.Minute
 )
 
-// slowControlPlane is for a machine on which a cluster that only runs takes every cycle that there is. A dozen RSA keys take minutes; a controller
-// manager or a scheduler that renews its leadership late ends and starts anew, and there is one of each; of the controllers those that scenarios
-// need are left; and nothing is flushed to a disk that goes with the machine.
-const slowControlPlane = `kind: ClusterConfiguration
+// controlPlane is for a cluster that lives for minutes: nothing is flushed to a disk that goes with it, and of the controllers and schedulers, which there
+// is one of each, none renews its leadership every other second.
+const controlPlane = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
 encryptionAlgorithm: ECDSA-P256
-apiServer:
-  extraArgs:
-  - {name: enable-priority-and-fairness, value: "false"}
-  - {name: request-timeout, value: 10m}
 controllerManager:
   extraArgs:
   - {name: leader-elect, value: "false"}
-  - {name: node-monitor-grace-period, value: 30m}
-  - name: controllers
-    value: serviceaccount-token-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,clusterrole-aggregation-controller,node-ipam-controller,node-lifecycle-controller,taint-eviction-controller,daemonset-controller,deployment-controller,replicaset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,service-cidr-controller
 scheduler:
   extraArgs:
   - {name: leader-elect, value: "false"}
@@ -87,6 +80,24 @@ etcd:
   local:
     extraArgs:
     - {name: unsafe-no-fsync, value: "true"}
+`
+
+// slowControlPlane is, besides, for a machine on which a cluster that only runs takes every cycle that there is: of the controllers those that scenarios
+// need are left.
+const slowControlPlane = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+apiServer:
+  extraArgs:
+  - {name: enable-priority-and-fairness, value: "false"}
+  - {name: request-timeout, value: 10m}
+controllerManager:
+  extraArgs:
+  - {name: node-monitor-grace-period, value: 30m}
+  - name: controllers
+    value: serviceaccount-token-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,bootstrap-signer-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,clusterrole-aggregation-controller,node-ipam-controller,node-lifecycle-controller,taint-eviction-controller,daemonset-controller,deployment-controller,replicaset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,service-cidr-controller
+etcd:
+  local:
+    extraArgs:
     - {name: heartbeat-interval, value: "1000"}
     - {name: election-timeout, value: "10000"}
 `
@@ -135,9 +146,6 @@ const kubelet = "kind: KubeletConfiguration\nfailCgroupV1: false\nsyncFrequency:
 // Create makes a dual-stack cluster of one control plane and workers and returns when it is ready. What it made is gone again if
 // it fails or ctx ends; the error names the folder that the logs are in.
 func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
-	if err := o.Engine.Use(); err != nil {
-		return nil, err
-	}
 	if err := o.Engine.bridged(); err != nil {
 		return nil, err
 	}
@@ -164,13 +172,15 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		if err == nil {
 			return
 		}
+		after := context.WithoutCancel(ctx)
 		if o.Logs != "" && ctx.Err() == nil {
-			_ = c.provider.CollectLogs(c.Name, o.Logs) // what it could not collect is not there
+			// What it could not collect is not there.
+			_ = o.Engine.kind(after, func() error { return c.provider.CollectLogs(c.Name, o.Logs) })
 			if logs, readErr := os.ReadDir(o.Logs); readErr == nil && len(logs) > 0 {
 				err = fmt.Errorf("%w; logs of the nodes in %s", err, o.Logs)
 			}
 		}
-		err = errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
+		err = errors.Join(err, c.Delete(after))
 	}()
 	config := o.config(own)
 	if o.slow() {
@@ -178,39 +188,54 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
+	err = o.Engine.kind(ctx, func() error {
+		return c.create(ctx, filepath.Join(dir, "config"),
+			cluster.CreateWithV1Alpha4Config(config), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
+			cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.waitReady(ctx, o.Slower)
+	if err != nil || !own {
+		return c, err
+	}
+	return c, c.routePods(ctx, all)
+}
+
+// create has the kind library make the cluster and lists its nodes. kubeconfig is a file for the library to write to.
+func (c *Cluster) create(ctx context.Context, kubeconfig string, options ...cluster.CreateOption) (err error) {
 	created := make(chan error, 1)
 	go func() {
-		created <- c.provider.Create(c.Name,
-			cluster.CreateWithV1Alpha4Config(config), cluster.CreateWithNodeImage(o.Image), cluster.CreateWithWaitForReady(o.Slower.Of(readyDeadline)),
-			cluster.CreateWithKubeconfigPath(filepath.Join(dir, "config")), cluster.CreateWithDisplayUsage(false), cluster.CreateWithDisplaySalutation(false), cluster.CreateWithRetain(true))
+		created <- c.provider.Create(c.Name, append(options, cluster.CreateWithKubeconfigPath(kubeconfig))...)
 	}()
 	select {
 	case err = <-created:
 	case <-ctx.Done():
 		// The library knows no context: without its nodes it ends soon.
-		err = errors.Join(context.Cause(ctx), c.Delete(context.WithoutCancel(ctx)))
+		err = errors.Join(context.Cause(ctx), c.provider.Delete(c.Name, kubeconfig))
 		<-created
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create the cluster %s: %w%s%s", c.Name, err, said(err), o.Engine.capabilityHint(err))
+		return fmt.Errorf("create the cluster %s: %w%s%s", c.Name, err, said(err), c.engine.capabilityHint(err))
 	}
 	// The port that the engine publishes is in the engine's network namespace, which need not be ours.
 	internal, err := c.provider.KubeConfig(c.Name, true)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.Kubeconfig = []byte(internal)
 	if c.nodes, err = c.provider.ListInternalNodes(c.Name); err != nil {
-		return nil, err
+		return err
 	}
 	for _, n := range c.nodes {
 		role, err := n.Role()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		pid, err := c.pid(ctx, n.String())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if role == constants.WorkerNodeRoleValue {
 			c.Workers = append(c.Workers, Node{Name: n.String(), PID: pid})
@@ -218,11 +243,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 			c.ControlPlane = Node{Name: n.String(), PID: pid}
 		}
 	}
-	all, err := c.waitReady(ctx, o.Slower)
-	if err != nil || !own {
-		return c, err
-	}
-	return c, c.routePods(ctx, all)
+	return nil
 }
 
 // said is what the command of kind that failed said last, kubeadm as a rule, without its account of every step and of its own source.
@@ -310,7 +331,7 @@ func (o *Options) config(own bool) *v1alpha4.Cluster {
 			IPFamily: v1alpha4.DualStackFamily, DisableDefaultCNI: own, KubeProxyMode: v1alpha4.ProxyMode(o.Mode),
 			ServiceSubnet: "10.96.0.0/16,fd00:96::/112",
 		},
-		KubeadmConfigPatches: []string{kubelet, "kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n"},
+		KubeadmConfigPatches: []string{kubelet, controlPlane, "kind: InitConfiguration\nskipPhases: [addon/coredns, preflight]\n"},
 	}
 	if o.slow() {
 		patience := o.Slower.Of(kubeadmDeadline)
@@ -468,13 +489,13 @@ func (c *Cluster) Delete(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	err = errors.Join(c.provider.Delete(c.Name, filepath.Join(dir, "config")), removeOutside(ctx, c.engine, c.Name))
-	return errors.Join(err, removeNetwork(ctx, c.engine))
+	err = c.engine.kind(ctx, func() error { return c.provider.Delete(c.Name, filepath.Join(dir, "config")) })
+	return errors.Join(err, removeOutside(ctx, c.engine, c.Name), removeNetwork(ctx, c.engine))
 }
 
 // removeNetwork removes the clusters' network unless another cluster is on it.
 func removeNetwork(ctx context.Context, e *Engine) error {
-	others, err := Leftovers(e)
+	others, err := Leftovers(ctx, e)
 	if err != nil || len(others) > 0 {
 		return err
 	}
@@ -496,23 +517,22 @@ func removeOutside(ctx context.Context, e *Engine, cluster string) error {
 }
 
 // Leftovers lists the clusters of the lab that the engine has.
-func Leftovers(e *Engine) ([]string, error) {
-	if err := e.Use(); err != nil {
-		return nil, err
-	}
-	all, err := e.provider().List()
-	var ours []string
-	for _, name := range all {
-		if strings.HasPrefix(name, Prefix+"-") {
-			ours = append(ours, name)
+func Leftovers(ctx context.Context, e *Engine) (ours []string, err error) {
+	err = e.kind(ctx, func() error {
+		all, err := e.provider().List()
+		for _, name := range all {
+			if strings.HasPrefix(name, Prefix+"-") {
+				ours = append(ours, name)
+			}
 		}
-	}
+		return err
+	})
 	return ours, err
 }
 
 // DeleteLeftovers removes every cluster of the lab, and its network.
 func DeleteLeftovers(ctx context.Context, e *Engine) (removed []string, err error) {
-	names, err := Leftovers(e)
+	names, err := Leftovers(ctx, e)
 	if err != nil {
 		return nil, err
 	}

@@ -45,9 +45,10 @@ func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlin
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
+	e := ownEngine(folder)
 	config := map[string]any{
 		"data-root": filepath.Join(folder, "data"), "exec-root": filepath.Join(folder, "exec"), "pidfile": pidFile(folder),
-		"hosts": []string{"unix://" + socket(folder)},
+		"hosts": []string{e.host},
 		// --privileged asks for every capability that there is, and a machine may lack one itself.
 		"runtimes":        map[string]any{Prefix: map[string]any{"path": program, "runtimeArgs": []string{RuntimeVerb}}},
 		"default-runtime": Prefix,
@@ -56,7 +57,7 @@ func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlin
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(folder, "daemon.json")
+	file := filepath.Join(folder, configFile)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return nil, err
 	}
@@ -78,7 +79,6 @@ func StartEngine(ctx context.Context, folder, program string, slower lab.Deadlin
 	go func() { ended <- cmd.Wait() }() // ends with dockerd, or with this process
 	ctx, cancel := context.WithTimeout(ctx, slower.Of(engineDeadline))
 	defer cancel()
-	e := &Engine{program: docker, host: "unix://" + socket(folder)}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -114,21 +114,35 @@ func loopbackUp(pid int) error {
 	})
 }
 
-// StopEngine ends the dockerd of the folder and waits until it is gone. It is no error if none runs.
-func StopEngine(ctx context.Context, folder string) error {
+// runningEngine is the process of the dockerd of a folder, 0 if none runs.
+func runningEngine(folder string) (pid int, err error) {
 	text, err := os.ReadFile(pidFile(folder))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
+		return 0, err
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		return 0, fmt.Errorf("%s: %w", pidFile(folder), err)
+	}
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || !strings.Contains(string(line), filepath.Join(folder, configFile)) {
+		return 0, os.Remove(pidFile(folder)) // another process has the number by now
+	}
+	return pid, nil
+}
+
+// EngineRuns reports whether the dockerd of the folder does.
+func EngineRuns(folder string) (bool, error) {
+	pid, err := runningEngine(folder)
+	return pid != 0, err
+}
+
+// StopEngine ends the dockerd of the folder and waits until it is gone. It is no error if none runs.
+func StopEngine(ctx context.Context, folder string) error {
+	pid, err := runningEngine(folder)
+	if err != nil || pid == 0 {
 		return err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return fmt.Errorf("%s: %w", pidFile(folder), err)
-	}
-	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || !strings.Contains(string(line), folder) {
-		return os.Remove(pidFile(folder)) // another process has the number by now
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); errors.Is(err, syscall.ESRCH) {
 		return os.Remove(pidFile(folder))
@@ -146,6 +160,8 @@ func StopEngine(ctx context.Context, folder string) error {
 	}
 	return nil
 }
+
+const configFile = "daemon.json"
 
 func pidFile(folder string) string { return filepath.Join(folder, "dockerd.pid") }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/kind/pkg/cluster"
 
@@ -36,43 +37,77 @@ var ErrNoEngine = errors.New("no container engine answers")
 // providerVariable is how kind is told which engine to take; the lab hears it too.
 const providerVariable = "KIND_EXPERIMENTAL_PROVIDER"
 
-// FindEngine returns the engine that the lab has started, or else the user's docker, or the one that KIND_EXPERIMENTAL_PROVIDER names:
-// podman, whose rules suit clusters of the lab on few machines, is taken only by name. folder is where [StartEngine] keeps its own.
-func FindEngine(ctx context.Context, folder string) (*Engine, error) {
-	candidates := []*Engine{{program: docker, host: "unix://" + socket(folder)}, {program: docker}}
+// FindEngines returns the engines that the lab has started, most of them at the most, or else the user's docker, or the one that
+// KIND_EXPERIMENTAL_PROVIDER names: podman, whose rules suit clusters of the lab on few machines, is taken only by name. folder is where
+// [StartEngine] keeps the first of its own.
+func FindEngines(ctx context.Context, folder string, most int) ([]*Engine, error) {
+	var said []error
+	try := func(e *Engine) bool {
+		_, err := exec.LookPath(e.program)
+		if err == nil {
+			_, err = e.Run(ctx, "info")
+		}
+		if err != nil {
+			said = append(said, err)
+		}
+		return err == nil
+	}
+	users := &Engine{program: docker}
 	switch named := os.Getenv(providerVariable); named {
 	case "":
+		var own []*Engine
+		for n := 1; len(own) < most; n++ {
+			e := ownEngine(EngineFolder(folder, n))
+			if _, err := os.Stat(e.socket()); err != nil || !try(e) {
+				break
+			}
+			own = append(own, e)
+		}
+		if len(own) > 0 {
+			return own, nil
+		}
 	case docker, podman:
-		candidates = []*Engine{{program: named}}
+		users.program = named
 	default:
 		return nil, fmt.Errorf("%s=%q: expected docker or podman%s", providerVariable, named, lab.Suggest(named, []string{docker, podman}))
 	}
-	var said []error
-	for _, e := range candidates {
-		if _, err := os.Stat(socket(folder)); e.host != "" && err != nil {
-			continue
-		}
-		if _, err := exec.LookPath(e.program); err != nil {
-			said = append(said, err)
-			continue
-		}
-		if _, err := e.Run(ctx, "info"); err != nil {
-			said = append(said, err)
-			continue
-		}
-		return e, nil
+	if !try(users) {
+		return nil, fmt.Errorf("%w: start yours, or install docker (apt-get install docker.io) and start one for the lab (kplab kind engine): %w", ErrNoEngine, errors.Join(said...))
 	}
-	return nil, fmt.Errorf("%w: start yours, or install docker (apt-get install docker.io) and start one for the lab (kplab kind engine): %w", ErrNoEngine, errors.Join(said...))
+	return []*Engine{users}, nil
 }
 
-// Use makes this process and its children, the kind library among them, talk to the engine and put clusters on the lab's network.
-func (e *Engine) Use() error {
-	err := os.Setenv("KIND_EXPERIMENTAL_"+strings.ToUpper(e.program)+"_NETWORK", network)
-	if e.host != "" {
-		err = errors.Join(err, os.Setenv("DOCKER_HOST", e.host))
+// library is held by whoever uses the kind library: it runs the engine's command in the environment of this process.
+var library sync.Mutex
+
+// kind does what uses the kind library, which then talks to this engine and puts clusters on the lab's network.
+func (e *Engine) kind(ctx context.Context, do func() error) (err error) {
+	library.Lock()
+	defer library.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return err
+	set := map[string]string{"KIND_EXPERIMENTAL_" + strings.ToUpper(e.program) + "_NETWORK": network}
+	if e.host != "" {
+		set[hostVariable] = e.host
+	}
+	for name, value := range set {
+		before, had := os.LookupEnv(name)
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+		defer func() {
+			if had {
+				err = errors.Join(err, os.Setenv(name, before))
+			} else {
+				err = errors.Join(err, os.Unsetenv(name))
+			}
+		}()
+	}
+	return do()
 }
+
+const hostVariable = "DOCKER_HOST"
 
 // bridged is an error where the engine's own masquerading would change packets between the nodes: podman's rules (netavark) masquerade
 // whatever leaves a container for an address that is not of its network, as pods' are not, and with br_netfilter they see what is only
@@ -90,7 +125,7 @@ func (e *Engine) bridged() error {
 	return nil
 }
 
-// provider is kind's view of the engine. [Engine.Use] comes before.
+// provider is kind's view of the engine, for use within [Engine.kind].
 func (e *Engine) provider(more ...cluster.ProviderOption) *cluster.Provider {
 	engine := cluster.ProviderWithDocker()
 	if e.program == podman {
@@ -135,7 +170,7 @@ func (e *Engine) feed(ctx context.Context, stdin io.Reader, args ...string) (str
 func (e *Engine) output(ctx context.Context, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.CommandContext(ctx, e.program, args...)
 	if cmd.Env = os.Environ(); e.host != "" {
-		cmd.Env = append(cmd.Env, "DOCKER_HOST="+e.host)
+		cmd.Env = append(cmd.Env, hostVariable+"="+e.host)
 	}
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
@@ -146,4 +181,19 @@ func (e *Engine) output(ctx context.Context, stdin io.Reader, args ...string) (s
 	return out.String(), errs.String(), err
 }
 
-func socket(folder string) string { return filepath.Join(folder, "docker.sock") }
+// EngineFolder is where the lab's n-th engine, from 1, keeps its state: the first in folder itself.
+func EngineFolder(folder string, n int) string {
+	if n == 1 {
+		return folder
+	}
+	return filepath.Join(folder, fmt.Sprintf("engine-%d", n))
+}
+
+func ownEngine(folder string) *Engine {
+	return &Engine{program: docker, host: unixScheme + filepath.Join(folder, "docker.sock")}
+}
+
+const unixScheme = "unix://"
+
+// socket is where an engine of the lab listens.
+func (e *Engine) socket() string { return strings.TrimPrefix(e.host, unixScheme) }

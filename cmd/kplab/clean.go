@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-
-	"kplab/kindcluster"
 )
 
 // cacheParts are the folders that kplab keeps below its cache; clean touches nothing else there.
@@ -19,7 +17,7 @@ func newClean() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove the cached kernels, userlands and kube-proxies",
-		Long: `Remove what kplab has cached, the clusters of a kind run that was killed, and the engine that kplab kind engine has started. Nothing else
+		Long: `Remove what kplab has cached, the clusters of a kind run that was killed, and the engines that kplab kind engine has started. Nothing else
 is ever left behind: namespaces, links, mounts and processes end with the run, and results are yours.
 
 With --kubeconfig or --context it removes the namespaces that runs with --substrate cluster have left in that cluster, and nothing else. Those of a
@@ -42,7 +40,7 @@ run that is under way are among them.`,
 			}
 			if folder, err := kindFolder(f.cache); err != nil {
 				return err
-			} else if err := kindcluster.StopEngine(c.Context(), folder); err != nil {
+			} else if err := stopEngines(c.Context(), folder); err != nil {
 				return err
 			}
 			for _, part := range cacheParts {

@@ -21,8 +21,9 @@ func TestKindExistingCluster(t *testing.T) {
 	if os.Getenv("KPLAB_TEST_KIND") == "" {
 		t.Skip("makes a kind cluster: set KPLAB_TEST_KIND=1, as make test-kind does")
 	}
-	images, err := kindImages(t.Context(), "", func(line string) { t.Log(line) })
+	all, err := kindImages(t.Context(), "", 1, func(line string) { t.Log(line) })
 	require.NoError(t, err)
+	images := all[0]
 	image, err := images.Node(t.Context(), lab.DefaultKubeProxy)
 	require.NoError(t, err)
 	cluster, err := kindcluster.Create(t.Context(), kindcluster.Options{Engine: images.Engine, Name: fmt.Sprintf("%d-existing", os.Getpid()), Image: image, Mode: lab.IPTables})

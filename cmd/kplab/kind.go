@@ -28,26 +28,31 @@ func newKind() *cobra.Command {
 func newKindEngine() *cobra.Command {
 	var f cellFlags
 	var stop bool
+	var count int
 	c := &cobra.Command{
 		Use:   "engine",
-		Short: "Start a container engine for the lab, or stop it",
+		Short: "Start container engines for the lab, or stop them",
 		Long: `Start a dockerd for the lab, beside whatever engine there is. Its state and its socket are in the cache folder. It is needed only where no
 engine answers to the docker command already.
 
+A cluster takes one cell at a time. Several engines, each with a cluster, share the cells of a run: --count 2 is worth it from two cores on.
+
 ` + kindcluster.EngineChanges + `.`,
-		Example: "  sudo kplab kind engine\n  sudo kplab kind engine --stop",
+		Example: "  sudo kplab kind engine\n  sudo kplab kind engine --count 2\n  sudo kplab kind engine --stop",
 		Args:    args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if count < 1 || count > maxEngines {
+				return usageError{fmt.Errorf("--count %d: expected 1 to %d", count, maxEngines)}
+			}
 			folder, err := kindFolder(f.cache)
 			if err != nil {
 				return err
 			}
 			if stop {
-				ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
-				defer cancel()
-				return kindcluster.StopEngine(ctx, folder)
+				return stopEngines(c.Context(), folder)
 			}
-			if _, err := kindcluster.FindEngine(c.Context(), folder); err == nil {
+			have, err := kindcluster.FindEngines(c.Context(), folder, count)
+			if err == nil && (count == 1 || len(have) == count) {
 				fmt.Fprintln(c.OutOrStdout(), "an engine answers already")
 				return nil
 			}
@@ -56,16 +61,38 @@ engine answers to the docker command already.
 			if err != nil {
 				return err
 			}
-			if _, err := kindcluster.StartEngine(c.Context(), folder, program, lab.Deadlines{}); err != nil {
-				return err
+			for n := 1; n <= count; n++ {
+				at := kindcluster.EngineFolder(folder, n)
+				if runs, err := kindcluster.EngineRuns(at); err != nil {
+					return err
+				} else if runs {
+					continue
+				}
+				if _, err := kindcluster.StartEngine(c.Context(), at, program, lab.Deadlines{}); err != nil {
+					return err
+				}
 			}
 			fmt.Fprintln(c.OutOrStdout(), "the engine answers")
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&stop, "stop", false, "stop the engine that the lab has started")
+	c.Flags().BoolVar(&stop, "stop", false, "stop the engines that the lab has started")
+	c.Flags().IntVar(&count, "count", 1, "how many `engines`, each for a cluster of its own")
 	f.addCache(c)
 	return c
+}
+
+// maxEngines is more than any machine has the memory for: a cluster of three nodes takes some 2 GB.
+const maxEngines = 16
+
+func stopEngines(ctx context.Context, folder string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	var errs []error
+	for n := 1; n <= maxEngines; n++ {
+		errs = append(errs, kindcluster.StopEngine(ctx, kindcluster.EngineFolder(folder, n)))
+	}
+	return errors.Join(errs...)
 }
 
 func newKindImage() *cobra.Command {
@@ -78,13 +105,15 @@ func newKindImage() *cobra.Command {
 two cores the first time. Each step's result is cached.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			images, err := kindImages(c.Context(), f.cache, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
+			all, err := kindImages(c.Context(), f.cache, maxEngines, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
 			if err != nil {
 				return err
 			}
-			tag, err := images.Node(c.Context(), version)
-			if err != nil {
-				return err
+			tag := ""
+			for _, images := range all {
+				if tag, err = images.Node(c.Context(), version); err != nil {
+					return err
+				}
 			}
 			fmt.Fprintln(c.OutOrStdout(), tag)
 			return nil
@@ -109,12 +138,13 @@ func kindFolder(flag string) (string, error) {
 	return filepath.Join(root, "kind"), err
 }
 
-func kindImages(ctx context.Context, cacheFlag string, say func(string)) (*kindcluster.Images, error) {
+// kindImages are those of each engine that a run could have clusters on, most of them at the most.
+func kindImages(ctx context.Context, cacheFlag string, most int, say func(string)) ([]*kindcluster.Images, error) {
 	folder, err := kindFolder(cacheFlag)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := kindcluster.FindEngine(ctx, folder)
+	engines, err := kindcluster.FindEngines(ctx, folder, most)
 	if err != nil {
 		return nil, err
 	}
@@ -122,21 +152,26 @@ func kindImages(ctx context.Context, cacheFlag string, say func(string)) (*kindc
 	if err != nil {
 		return nil, err
 	}
-	return &kindcluster.Images{Engine: engine, Cache: folder, Userland: userland, Progress: say}, nil
+	var images []*kindcluster.Images
+	for _, e := range engines {
+		images = append(images, &kindcluster.Images{Engine: e, Cache: folder, Userland: userland, Progress: say})
+	}
+	return images, nil
 }
 
 // removeLeftoverClusters removes what a run that was killed has left, if an engine answers.
-func removeLeftoverClusters(ctx context.Context, cacheFlag string) ([]string, error) {
+func removeLeftoverClusters(ctx context.Context, cacheFlag string) (removed []string, err error) {
 	folder, err := kindFolder(cacheFlag)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := kindcluster.FindEngine(ctx, folder)
+	engines, err := kindcluster.FindEngines(ctx, folder, maxEngines)
 	if errors.Is(err, kindcluster.ErrNoEngine) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	for _, e := range engines {
+		names, goneErr := kindcluster.DeleteLeftovers(ctx, e)
+		removed, err = append(removed, names...), errors.Join(err, goneErr)
 	}
-	return kindcluster.DeleteLeftovers(ctx, engine)
+	return removed, err
 }

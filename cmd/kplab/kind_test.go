@@ -22,8 +22,9 @@ import (
 
 // published returns the node image that the lab builds as somebody else would keep it: in a registry, by its digest.
 func published(t *testing.T) string {
-	images, err := kindImages(t.Context(), "", func(line string) { t.Log(line) })
+	all, err := kindImages(t.Context(), "", 1, func(line string) { t.Log(line) })
 	require.NoError(t, err)
+	images := all[0]
 	built, err := images.Node(t.Context(), lab.DefaultKubeProxy)
 	require.NoError(t, err)
 	archive := filepath.Join(t.TempDir(), "node.tar")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -25,22 +26,33 @@ type kindRunner struct {
 	say      func(string)
 }
 
-// images returns the engine's, and the nodes'.
-func (r *kindRunner) images(ctx context.Context) (images *kindcluster.Images, node string, err error) {
-	if images, err = kindImages(ctx, r.cache, r.say); err != nil {
-		return nil, "", err
+// cellsPerCluster is what another cluster must have to do, or it costs more than it saves: it takes as long as some ten cells.
+const cellsPerCluster = 20
+
+// images returns the engines' and what each calls the nodes'.
+func (r *kindRunner) images(ctx context.Context, most int) (images []*kindcluster.Images, nodes []string, err error) {
+	if images, err = kindImages(ctx, r.cache, most, r.say); err != nil {
+		return nil, nil, err
 	}
-	if r.image != "" {
-		node, err = images.Pull(ctx, r.image)
-		return images, node, err
+	for _, i := range images {
+		node := ""
+		if r.image != "" {
+			node, err = i.Pull(ctx, r.image)
+		} else {
+			node, err = i.Node(ctx, lab.DefaultKubeProxy)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		nodes = append(nodes, node)
 	}
-	node, err = images.Node(ctx, lab.DefaultKubeProxy)
-	return images, node, err
+	return images, nodes, nil
 }
 
-// Run implements lab.Runner.
+// Run implements lab.Runner. Cells of one cluster share its nodes and run one at a time; each engine of the lab has a cluster of its own, and
+// the clusters share the cells.
 func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
-	images, image, err := r.images(ctx)
+	images, nodes, err := r.images(ctx, max(1, min(job.Parallel, len(job.Cells)/cellsPerCluster)))
 	if err != nil {
 		return err
 	}
@@ -54,11 +66,28 @@ func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event))
 	}); err != nil {
 		return err
 	}
-	job.Cluster = &lab.ClusterJob{Image: image, Defaults: r.defaults}
-	on := &kindCells{images: images, options: kindcluster.Options{Engine: images.Engine, Logs: r.logs}, say: r.say}
-	ready := func() { emit(lab.Event{Type: lab.EventReady, Time: time.Now().UTC(), Machine: &host}) }
-	if err := on.run(ctx, job, host, ready, emit); err != nil {
-		return err
+	ready := sync.OnceFunc(func() { emit(lab.Event{Type: lab.EventReady, Time: time.Now().UTC(), Machine: &host}) })
+	queue := agent.NewQueue(job, host)
+	errs := make([]error, len(images))
+	var clusters sync.WaitGroup
+	for n := range images {
+		on := &kindCells{
+			images: images[n], options: kindcluster.Options{Engine: images[n].Engine, Image: nodes[n], Logs: r.logs, Name: fmt.Sprint(os.Getpid())},
+			defaults: r.defaults, say: r.say, queue: queue,
+		}
+		if n > 0 {
+			on.options.Name += fmt.Sprintf("-%d", n+1)
+			on.options.Logs += fmt.Sprintf("-%d", n+1)
+		}
+		clusters.Go(func() {
+			if errs[n] = on.run(ctx, job, host, ready, emit); errs[n] != nil && len(images) > 1 && ctx.Err() == nil {
+				r.say(fmt.Sprintf("the run goes on without cluster %s: %v", on.options.Name, errs[n]))
+			}
+		})
+	}
+	clusters.Wait()
+	if queue.Left() > 0 || ctx.Err() != nil {
+		return errors.Join(errs...)
 	}
 	emit(lab.Event{Type: lab.EventDone, Time: time.Now().UTC()})
 	return nil
@@ -75,16 +104,16 @@ const kindVMMemory = 8192
 
 // Run implements lab.Runner.
 func (r *kindVMRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
-	images, image, err := r.images(ctx)
+	images, nodes, err := r.images(ctx, 1)
 	if err != nil {
 		return err
 	}
 	vm := r.vm
-	if vm.Disk, err = images.Disk(ctx, image); err != nil {
+	if vm.Disk, err = images[0].Disk(ctx, nodes[0]); err != nil {
 		return err
 	}
 	vm.Memory = kindVMMemory
-	job.Cluster = &lab.ClusterJob{Image: image, Defaults: r.defaults}
+	job.Cluster = &lab.ClusterJob{Image: nodes[0], Defaults: r.defaults}
 	return vm.Run(ctx, job, emit)
 }
 
@@ -107,23 +136,28 @@ func kindGuest(ctx context.Context, job lab.Job, m lab.Machine, emit func(lab.Ev
 	}
 	say(fmt.Sprintf("the VM's engine has the node image: %s", time.Since(start).Round(100*time.Millisecond)))
 	on := &kindCells{
-		images:  &kindcluster.Images{Engine: engine, Cache: kindcluster.FolderInDisk, Userland: machine.DiskUserland, Progress: say},
-		options: kindcluster.Options{Engine: engine, Slower: slower, Steps: say, Folder: kindcluster.FolderInDisk}, say: say,
+		images: &kindcluster.Images{Engine: engine, Cache: kindcluster.FolderInDisk, Userland: machine.DiskUserland, Progress: say},
+		options: kindcluster.Options{
+			Engine: engine, Image: job.Cluster.Image, Name: fmt.Sprint(os.Getpid()), Slower: slower, Steps: say, Folder: kindcluster.FolderInDisk,
+		},
+		defaults: job.Cluster.Defaults, say: say, queue: agent.NewQueue(job, m),
 	}
 	return on.run(ctx, job, m, func() {}, emit)
 }
 
-// kindCells makes a cluster on this machine for a job's cells.
+// kindCells makes a cluster on this machine for cells of a queue.
 type kindCells struct {
-	images  *kindcluster.Images
-	options kindcluster.Options
-	say     func(string)
+	images   *kindcluster.Images
+	options  kindcluster.Options
+	defaults bool // keep kind's own kube-proxy settings
+	queue    *agent.Queue
+	say      func(string)
 }
 
 // run calls ready when the cluster is.
 func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, ready func(), emit func(lab.Event)) error {
 	options := r.options
-	options.Name, options.Image, options.Mode = fmt.Sprint(os.Getpid()), job.Cluster.Image, lab.IPTables
+	options.Mode = lab.IPTables
 	start := time.Now()
 	cluster, err := kindcluster.Create(ctx, options)
 	if err != nil {
@@ -145,7 +179,7 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 	}
 	fixtures := kindenv.Options{
 		Kubeconfig: cluster.Kubeconfig, PauseImage: pause, Outside: cluster.Outside, ProxyImage: loader.image, Administer: cluster.Administer,
-		KindDefaults: job.Cluster.Defaults, Progress: r.say, Slower: options.Slower,
+		KindDefaults: r.defaults, Progress: r.say, Slower: options.Slower,
 	}
 	fixtures.ControlPlane = kindenv.Node(cluster.ControlPlane)
 	for _, w := range cluster.Workers {
@@ -161,7 +195,7 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 	defer fixture.Close()
 	ready()
 	job.Parallel = 1 // the cells share the cluster's nodes
-	return (&agent.Agent{NewEnv: fixture.Env}).Run(ctx, job, host, emit)
+	return (&agent.Agent{NewEnv: fixture.Env}).Work(ctx, job, r.queue, host, emit)
 }
 
 // proxyLoader gives the cluster's nodes the kube-proxies that scenarios ask for, each once.

@@ -31,8 +31,48 @@ const cellDeadline = 3 * time.Minute
 // closeDeadline bounds taking evidence and closing the env, which go on when the run is cancelled.
 const closeDeadline = 20 * time.Second
 
+// Queue is a job's cells, each of which is taken once. It may be shared by agents that stand for several places to run them in.
+type Queue struct {
+	mu   sync.Mutex
+	left []lab.Cell
+}
+
+// NewQueue queues a job's cells as those of a machine.
+func NewQueue(job lab.Job, machine lab.Machine) *Queue {
+	q := &Queue{}
+	for _, c := range job.Cells {
+		c.Kernel.Release, c.Kernel.Accelerator = machine.Release, machine.Accelerator
+		c.Userland.Tools = machine.Tools
+		q.left = append(q.left, c)
+	}
+	return q
+}
+
+// take returns the next cell; ok is false when there is none.
+func (q *Queue) take() (c lab.Cell, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.left) == 0 {
+		return lab.Cell{}, false
+	}
+	c, q.left = q.left[0], q.left[1:]
+	return c, true
+}
+
+// Left is how many cells nobody has taken yet.
+func (q *Queue) Left() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.left)
+}
+
 // Run runs the job. It has the signature of machine.Handler.
 func (a *Agent) Run(ctx context.Context, job lab.Job, machine lab.Machine, emit func(lab.Event)) error {
+	return a.Work(ctx, job, NewQueue(job, machine), machine, emit)
+}
+
+// Work runs cells of the queue, as many at once as the job says, until none is left or ctx ends. It returns ctx's cause if that left some.
+func (a *Agent) Work(ctx context.Context, job lab.Job, queue *Queue, machine lab.Machine, emit func(lab.Event)) error {
 	scripts := map[string]*script.Script{}
 	for name, src := range job.Scenarios {
 		instances, err := script.Instances(src.File, src.Text)
@@ -45,25 +85,21 @@ func (a *Agent) Run(ctx context.Context, job lab.Job, machine lab.Machine, emit 
 			}
 		}
 	}
-	cells := make(chan lab.Cell)
 	var workers sync.WaitGroup
 	for range max(job.Parallel, 1) {
 		workers.Go(func() {
-			for c := range cells {
+			for ctx.Err() == nil {
+				c, ok := queue.take()
+				if !ok {
+					return
+				}
 				a.cell(ctx, job, c, scripts[c.Scenario], machine, emit)
 			}
 		})
 	}
-	defer workers.Wait()
-	defer close(cells)
-	for _, c := range job.Cells {
-		c.Kernel.Release, c.Kernel.Accelerator = machine.Release, machine.Accelerator
-		c.Userland.Tools = machine.Tools
-		select {
-		case cells <- c:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	workers.Wait()
+	if queue.Left() > 0 {
+		return context.Cause(ctx)
 	}
 	return nil
 }
