@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -184,7 +184,7 @@ func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines)
 	}
 	tick := time.NewTicker(scale.Of(pollRules))
 	defer tick.Stop()
-	watch := &proxy{f: f, node: n, metrics: n.dialer()}
+	watch, look := &proxy{f: f, node: n, metrics: n.dialer()}, looker{f: f, node: n}
 	for {
 		mode, err := watch.Mode(ctx)
 		missing := fmt.Sprintf("mode %s has no rules that the lab knows", mode)
@@ -192,7 +192,7 @@ func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines)
 		case err != nil:
 			missing = err.Error()
 		case rules[lab.Mode(mode)] != nil:
-			if missing = f.missing(ctx, n, lab.Mode(mode)); missing == "" {
+			if missing = look.missing(ctx, lab.Mode(mode)); missing == "" {
 				return nil
 			}
 		}
@@ -212,16 +212,10 @@ func (f *Fixture) managedLogs(ctx context.Context, n *host) string {
 	}
 	var all strings.Builder
 	for _, p := range pods {
-		for _, previous := range []bool{true, false} {
-			stream, err := f.client.CoreV1().Pods(proxyNamespace).GetLogs(p.Name, &corev1.PodLogOptions{Previous: previous}).Stream(ctx)
-			if err != nil {
-				continue // there is no such container, or not any more
-			}
-			fmt.Fprintf(&all, "==== %s: kube-proxy of the DaemonSet, pod %s, created %s, previous container: %t\n", n.Name(), p.Name, p.CreationTimestamp.UTC().Format(time.RFC3339), previous)
-			_, err = io.Copy(&all, stream)
-			if err = errors.Join(err, stream.Close()); err != nil {
-				fmt.Fprintf(&all, "# %v\n", err)
-			}
+		logs := n.podLogs(&p)
+		for _, path := range logs[max(0, len(logs)-2):] {
+			fmt.Fprintf(&all, "==== %s: kube-proxy of the DaemonSet, pod %s, created %s, container %s\n%s", n.Name(), p.Name, p.CreationTimestamp.UTC().Format(time.RFC3339),
+				strings.TrimSuffix(filepath.Base(path), ".log"), readLog(path))
 		}
 	}
 	return all.String()

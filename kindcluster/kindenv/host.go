@@ -23,6 +23,7 @@ import (
 type host struct {
 	spec   topology.HostSpec
 	thread *thread.Thread
+	tools  *thread.Thread // with the files of root; starts programs
 	nl     *netlink.Handle
 	netns  string    // path that stands for the network namespace
 	root   int       // pid of the container whose files its tools come from
@@ -36,9 +37,13 @@ func join(spec topology.HostSpec, path string, root int) (*host, error) {
 		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
 	h := &host{spec: spec, thread: t, netns: path, root: root}
-	if err := h.openNetlink(); err != nil {
-		t.Close()
-		return nil, err
+	h.tools, err = thread.JoinWithMounts(path, procPath(root, "ns/mnt"))
+	if err == nil {
+		err = h.openNetlink()
+	}
+	if err != nil {
+		h.close()
+		return nil, fmt.Errorf("%s: %w", spec.Name, err)
 	}
 	return h, nil
 }
@@ -46,7 +51,7 @@ func join(spec topology.HostSpec, path string, root int) (*host, error) {
 func (h *host) openNetlink() error {
 	return h.Do(func() (err error) {
 		if h.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-			err = fmt.Errorf("%s: rtnetlink: %w", h.spec.Name, err)
+			err = fmt.Errorf("rtnetlink: %w", err)
 		}
 		return err
 	})
@@ -55,6 +60,9 @@ func (h *host) openNetlink() error {
 func (h *host) close() {
 	if h.nl != nil {
 		h.nl.Close()
+	}
+	if h.tools != nil {
+		h.tools.Close()
 	}
 	h.thread.Close()
 }
@@ -71,16 +79,38 @@ func (h *host) Address(name string, family lab.Family) (netip.Addr, bool) {
 // Do implements lab.Host.
 func (h *host) Do(fn func() error) error { return h.thread.Do(fn) }
 
+// toolPath is where a host's tools are.
+var toolPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
 // Run implements lab.Host. The tools are those of the node image.
 func (h *host) Run(ctx context.Context, argv ...string) (string, error) {
-	enter := []string{"--mount=" + procPath(h.root, "ns/mnt"), "--net=" + h.netns, "--"}
-	cmd := exec.CommandContext(ctx, "nsenter", append(enter, argv...)...)
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C"}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=" + strings.Join(toolPath, ":"), "HOME=/root", "LANG=C"}
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	err := h.tools.Do(func() error {
+		cmd.Path, cmd.Err = find(argv[0])
+		return cmd.Start()
+	})
+	if err == nil {
+		err = cmd.Wait()
+	}
 	return stdout.String(), lab.ToolError(h.spec.Name, argv, err, stderr.String())
+}
+
+// find looks a tool up where the calling thread's files are: what exec.Command has found is this machine's.
+func find(tool string) (string, error) {
+	if strings.Contains(tool, "/") {
+		return tool, nil
+	}
+	for _, dir := range toolPath {
+		path := filepath.Join(dir, tool)
+		if unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return "", &exec.Error{Name: tool, Err: exec.ErrNotFound}
 }
 
 // setSysctl writes a sysctl of the host's network namespace; key is dotted.

@@ -1,6 +1,7 @@
 package kindenv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +47,7 @@ type proxy struct {
 // proxyPod is one pod, or one that was.
 type proxyPod struct {
 	name    string
+	made    *corev1.Pod
 	title   string
 	version string
 	mode    lab.Mode
@@ -135,7 +138,7 @@ func (p *proxy) create(ctx context.Context, o lab.ProxyOptions, verb string) (*p
 		name, value, _ := strings.Cut(e, "=")
 		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
 	}
-	_, err = p.pods().Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.name, Labels: cellLabel}, Spec: *spec}, metav1.CreateOptions{})
+	pod.made, err = p.pods().Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.name, Labels: cellLabel}, Spec: *spec}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.name, err)
 	}
@@ -192,21 +195,8 @@ func (p *proxy) ended(ctx context.Context, pod *proxyPod) (*lab.ProxyExit, error
 	if t.Signal != 0 || code > 128 {
 		code = -1
 	}
-	log := p.podLog(ctx, pod)
+	log := p.podLog(pod)
 	return &lab.ProxyExit{Node: p.node.Name(), Code: code, Log: log, Last: kubeproxy.ExitReason(log)}, nil
-}
-
-func (p *proxy) podLog(ctx context.Context, pod *proxyPod) string {
-	stream, err := p.pods().GetLogs(pod.name, &corev1.PodLogOptions{}).Stream(ctx)
-	if err != nil {
-		return fmt.Sprintf("# %v\n", err)
-	}
-	defer stream.Close()
-	data, err := io.ReadAll(stream)
-	if err != nil {
-		return string(data) + fmt.Sprintf("\n# %v\n", err)
-	}
-	return string(data)
 }
 
 // alive is an error once the pod's kube-proxy has ended.
@@ -284,21 +274,21 @@ func (p *proxy) awaitEnd(ctx context.Context) error {
 	tick := time.NewTicker(p.scale.Of(pollProcess))
 	defer tick.Stop()
 	for {
-		pids, err := p.node.processes("kube-proxy")
-		if err != nil || len(pids) == 0 {
+		runs, err := p.node.runs("kube-proxy")
+		if err != nil || !runs {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: kube-proxy, process %d, has not ended: %w", p.node.Name(), pids[0], context.Cause(ctx))
+			return fmt.Errorf("%s: kube-proxy has not ended: %w", p.node.Name(), context.Cause(ctx))
 		}
 	}
 }
 
 // bury keeps the log of the current pod, which has ended, and removes it.
 func (p *proxy) bury(ctx context.Context, pod *proxyPod) error {
-	p.past = append(p.past, p.logOf(ctx, pod))
+	p.past = append(p.past, p.logOf(pod))
 	p.current = nil
 	return p.remove(ctx, pod)
 }
@@ -326,7 +316,30 @@ func (p *proxy) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// processes lists the processes of that name in the host's network namespace.
+// runs reports whether a node runs a program of that name, itself or in a pod, by the node's own /proc: it is a tenth as long as this machine's.
+func (h *host) runs(name string) (bool, error) {
+	own := procPath(h.root, "root/proc")
+	entries, err := os.ReadDir(own)
+	if err != nil {
+		return false, fmt.Errorf("processes of %s: %w", h.Name(), err)
+	}
+	for _, e := range entries {
+		if first := e.Name()[0]; first < '1' || first > '9' {
+			continue
+		}
+		// PID (NAME) STATE ...; Z has ended.
+		stat, err := os.ReadFile(filepath.Join(own, e.Name(), "stat"))
+		if err != nil {
+			continue // it has just ended
+		}
+		if _, after, ok := bytes.Cut(stat, []byte(" ("+name+") ")); ok && after[0] != 'Z' {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// processes lists, by their numbers on this machine, the processes of that name in the host's network namespace.
 func (h *host) processes(name string) (pids []int, err error) {
 	want, err := os.Stat(h.netns)
 	if err != nil {
@@ -371,7 +384,7 @@ func (p *proxy) Cleanup(ctx context.Context, o lab.ProxyOptions) (string, error)
 	if err != nil {
 		return "", err
 	}
-	p.past = append(p.past, p.logOf(ctx, pod))
+	p.past = append(p.past, p.logOf(pod))
 	if err := p.remove(ctx, pod); err != nil {
 		return exit.Log, err
 	}
@@ -386,8 +399,7 @@ func (p *proxy) Running() (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.f.handedOver {
-		pids, err := p.node.processes("kube-proxy") // whether it should run is for the script to say
-		return len(pids) > 0, err
+		return p.node.runs("kube-proxy") // whether it should is for the script to say
 	}
 	if p.current == nil {
 		return false, nil
@@ -461,19 +473,19 @@ func (p *proxy) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	logs := p.past
-	ctx, cancel := context.WithTimeout(context.Background(), p.scale.Of(termGrace))
-	defer cancel()
 	if p.f.handedOver {
+		ctx, cancel := context.WithTimeout(context.Background(), p.scale.Of(termGrace))
+		defer cancel()
 		logs = append(logs[:len(logs):len(logs)], p.f.managedLogs(ctx, p.node))
 	}
 	if p.current != nil {
-		logs = append(logs[:len(logs):len(logs)], p.logOf(ctx, p.current))
+		logs = append(logs[:len(logs):len(logs)], p.logOf(p.current))
 	}
 	return strings.Join(logs, "")
 }
 
-func (p *proxy) logOf(ctx context.Context, pod *proxyPod) string {
-	return fmt.Sprintf("==== %s: kube-proxy %s, pod %s, started %s\n%s", p.node.Name(), pod.title, pod.name, pod.began.UTC().Format(time.RFC3339Nano), p.podLog(ctx, pod))
+func (p *proxy) logOf(pod *proxyPod) string {
+	return fmt.Sprintf("==== %s: kube-proxy %s, pod %s, started %s\n%s", p.node.Name(), pod.title, pod.name, pod.began.UTC().Format(time.RFC3339Nano), p.podLog(pod))
 }
 
 // Errors implements lab.Proxy.

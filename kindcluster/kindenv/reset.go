@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"os"
 
-	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,17 +30,15 @@ var start = map[string]string{
 	"net.netfilter.nf_conntrack_tcp_ignore_invalid_rst": "0",
 }
 
-// wipe removes every mode's state from a node. It does not rely on kube-proxy --cleanup, which is one of the things under test; the
-// kubelet's and the engine's own rules stay.
+// wipe removes every mode's state from a node that the cluster's maker has set up. It does not rely on kube-proxy --cleanup, which is one of the
+// things under test; the kubelet's and the engine's own rules stay.
 const wipe = `
 for save in iptables-save ip6tables-save; do
 	restore=${save%-save}-restore
 	$save | awk '!/KUBE-/ || /KUBE-(FIREWALL|KUBELET)/' | $restore || exit 1
 done
-test ! -e /proc/net/ip_vs || ipvsadm -C || exit 1
 ip link show kube-ipvs0 >/dev/null 2>&1 && { ip link del kube-ipvs0 || exit 1; }
 for set in $(ipset list -name 2>/dev/null | grep ^KUBE-); do ipset destroy $set || exit 1; done
-conntrack -F >/dev/null 2>&1
 exit 0
 `
 
@@ -56,22 +54,17 @@ func (f *Fixture) reset(ctx context.Context) error {
 	for _, h := range f.hosts {
 		g.Go(func() error {
 			if h.begin != nil {
-				if err := h.dropNewTables(h.begin); err != nil {
+				if err := h.restore(ctx, h.begin); err != nil {
 					return err
 				}
 			}
 			if h.spec.Role == topology.NodeRole {
-				for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
-					if err := h.dropTables(&nftables.Table{Family: family, Name: proxyTable}); err != nil {
-						return err
-					}
-				}
-				if _, err := h.Run(ctx, "sh", "-c", wipe); err != nil {
+				if err := h.removeProxyState(ctx); err != nil {
 					return err
 				}
 			}
 			if h.begin != nil {
-				return h.restore(ctx, h.begin)
+				return nil
 			}
 			for key, value := range start {
 				if _, ok := h.sysctl(key); !ok {
@@ -87,6 +80,26 @@ func (f *Fixture) reset(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// removeProxyState removes what kube-proxy has left on a node and the snapshot of a node does not tell. The first time, there is none to go back to.
+func (h *host) removeProxyState(ctx context.Context) error {
+	if h.begin == nil {
+		if err := h.dropTables(proxyTables...); err != nil {
+			return err
+		}
+		if _, err := h.Run(ctx, "sh", "-c", wipe); err != nil {
+			return err
+		}
+	}
+	err := h.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }) // of all families
+	if err != nil {
+		return fmt.Errorf("%s: flush connection tracking: %w", h.Name(), err)
+	}
+	if h.Do(func() error { _, err := os.Stat("/proc/net/ip_vs"); return err }) == nil {
+		_, err = h.Run(ctx, "ipvsadm", "-C")
+	}
+	return err
 }
 
 // removeObjects removes kube-proxy pods and their ConfigMaps, and every Service and EndpointSlice of the namespaces that cells write to.
@@ -130,10 +143,8 @@ func (f *Fixture) removeObjects(ctx context.Context) error {
 	}
 	return f.poll(ctx, "kube-proxies of the last cell are gone", func() (bool, error) {
 		for _, name := range []string{"n1", "n2"} {
-			h := f.hosts[name]
-			pids, err := h.processes("kube-proxy")
-			if err != nil || len(pids) > 0 {
-				return false, errors.Join(err, fmt.Errorf("%s: processes %s", name, strings.Trim(fmt.Sprint(pids), "[]")))
+			if runs, err := f.hosts[name].runs("kube-proxy"); err != nil || runs {
+				return false, errors.Join(err, fmt.Errorf("one runs on %s", name))
 			}
 		}
 		return true, nil

@@ -24,6 +24,10 @@ type snapshot struct {
 	iptables  map[string]string // restoring command -> rules
 	ipsets    []string
 	nftTables []*nftables.Table
+
+	// generation is the ruleset's, 0 where rules of iptables have none. That a host has it still, as pods mostly do, says that its rules are
+	// the same.
+	generation uint32
 }
 
 // take reads a host's state.
@@ -50,10 +54,17 @@ func (h *host) take(ctx context.Context) (*snapshot, error) {
 			return nil, err
 		}
 	}
-	if s.ipsets, err = h.ipsets(ctx); err != nil {
+	if s.ipsets, err = h.ipsets(); err != nil {
 		return nil, err
 	}
-	s.nftTables, err = h.foreignTables()
+	if s.nftTables, err = h.foreignTables(); err != nil {
+		return nil, err
+	}
+	version, err := h.Run(ctx, "iptables", "--version")
+	if err != nil || !strings.Contains(version, "nf_tables") {
+		return s, err
+	}
+	s.generation, err = h.generation()
 	return s, err
 }
 
@@ -120,6 +131,8 @@ func (h *host) foreignTables() (tables []*nftables.Table, err error) {
 
 const proxyTable = "kube-proxy" // of nftables mode, in ip and ip6
 
+var proxyTables = []*nftables.Table{{Family: nftables.TableFamilyIPv4, Name: proxyTable}, {Family: nftables.TableFamilyIPv6, Name: proxyTable}}
+
 // dropTables deletes the tables that are there.
 func (h *host) dropTables(tables ...*nftables.Table) error {
 	return h.Do(func() error {
@@ -139,7 +152,27 @@ func (h *host) dropTables(tables ...*nftables.Table) error {
 
 // restore takes the host back to the snapshot. Each step goes on after the one before has failed.
 func (h *host) restore(ctx context.Context, s *snapshot) error {
-	return errors.Join(h.restoreLinks(s), h.restoreAddresses(s), h.restoreRoutes(s), h.restoreSysctls(s), h.restoreTables(ctx, s), h.restoreSets(ctx, s))
+	return errors.Join(h.restoreRules(ctx, s), h.restoreLinks(s), h.restoreAddresses(s), h.restoreRoutes(s), h.restoreSysctls(s))
+}
+
+// restoreRules takes rules and then sets back, unless nobody has touched either.
+func (h *host) restoreRules(ctx context.Context, s *snapshot) error {
+	now, err := h.generation()
+	if err != nil {
+		return err
+	}
+	if s.generation == 0 || now != s.generation {
+		// A table that nft would choke on goes before nft's relatives are asked for anything.
+		if err := errors.Join(h.dropNewTables(s), h.dropTables(proxyTables...), h.restoreTables(ctx, s)); err != nil {
+			return err
+		}
+		if s.generation != 0 {
+			if s.generation, err = h.generation(); err != nil {
+				return err
+			}
+		}
+	}
+	return h.restoreSets(ctx, s)
 }
 
 // podLink reports whether a node's link is a pod's, by the name that the CNI plugins give it: those come and go with the pods.
@@ -241,14 +274,9 @@ func (h *host) restoreTables(ctx context.Context, s *snapshot) error {
 	return errors.Join(errs...)
 }
 
-func (h *host) ipsets(ctx context.Context) ([]string, error) {
-	out, err := h.Run(ctx, "ipset", "list", "-name")
-	return strings.Fields(out), err
-}
-
 // restoreSets destroys the ipsets that a cell has made, once no rule refers to them.
 func (h *host) restoreSets(ctx context.Context, s *snapshot) error {
-	now, err := h.ipsets(ctx)
+	now, err := h.ipsets()
 	for _, set := range now {
 		if !slices.Contains(s.ipsets, set) {
 			_, destroyErr := h.Run(ctx, "ipset", "destroy", set)

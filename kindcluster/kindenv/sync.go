@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,35 +88,37 @@ func (f *Fixture) unmark(ctx context.Context) error {
 	return nil
 }
 
-// rules is how each mode's rules are listed: those of both families.
-var rules = map[lab.Mode][][]string{
-	lab.IPTables: {{"iptables-save", "-t", "nat"}, {"ip6tables-save", "-t", "nat"}},
-	lab.NFTables: {{"nft", "-n", "list", "table", "ip", "kube-proxy"}, {"nft", "-n", "list", "table", "ip6", "kube-proxy"}},
-	lab.IPVS:     {{"ipvsadm", "-Sn"}},
+// rules is how each mode's rules of a family are listed.
+var rules = map[lab.Mode]map[lab.Family][]string{
+	lab.IPTables: {lab.IPv4: {"iptables-save", "-t", "nat"}, lab.IPv6: {"ip6tables-save", "-t", "nat"}},
+	lab.NFTables: {lab.IPv4: {"nft", "-n", "list", "table", "ip", proxyTable}, lab.IPv6: {"nft", "-n", "list", "table", "ip6", proxyTable}},
+	lab.IPVS:     {lab.IPv4: {"ipvsadm", "-Sn"}, lab.IPv6: {"ipvsadm", "-Sn"}},
 }
 
-// awaitMark returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error. A marker that has taken the
-// place of the caller's was created even later.
+// awaitMark returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error.
+// A marker that has taken the place of the caller's was created even later.
 func (f *Fixture) awaitMark(ctx context.Context, n *host, mode lab.Mode, alive func() error) error {
 	tick := time.NewTicker(f.options.Slower.Of(pollRules))
 	defer tick.Stop()
-	missing, runs := "no kube-proxy runs", false
-	for {
-		if !runs { // to list rules costs more than to look for a process
-			pids, err := n.processes("kube-proxy")
-			if err != nil {
-				return err
-			}
-			runs = len(pids) > 0
+	look := looker{f: f, node: n}
+	missing, ran := "no kube-proxy runs", false
+	for i := 0; ; i++ {
+		runs, err := n.runs("kube-proxy")
+		if err != nil {
+			return err
 		}
 		if runs {
-			if missing = f.missing(ctx, n, mode); missing == "" {
+			if missing = look.missing(ctx, mode); missing == "" {
 				return nil
 			}
 		}
-		if err := alive(); err != nil {
-			return err
+		// The API server is asked seldom what a look at the processes mostly answers.
+		if ran && !runs || i%rarely == 0 {
+			if err := alive(); err != nil {
+				return err
+			}
 		}
+		ran = runs
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -126,7 +127,33 @@ func (f *Fixture) awaitMark(ctx context.Context, n *host, mode lab.Mode, alive f
 	}
 }
 
-const pollRules = 30 * time.Millisecond
+const (
+	pollRules = 30 * time.Millisecond
+	rarely    = 10 // of that many looks one
+)
+
+// looker looks at a node's rules again and again.
+type looker struct {
+	f    *Fixture
+	node *host
+
+	looks      int
+	generation uint32 // of the ruleset that was looked at last
+	last       string // what was missing in it
+}
+
+// missing is what of the marker the node's rules do not show, "" where they show all of it. Rules that have not changed since are not listed
+// again, but for now and then: what iptables-legacy and ipvsadm write has no generation.
+func (l *looker) missing(ctx context.Context, mode lab.Mode) string {
+	generation, err := l.node.generation()
+	if err != nil {
+		return err.Error()
+	}
+	if l.looks++; l.looks%rarely == 1 || generation != l.generation || mode == lab.IPVS {
+		l.generation, l.last = generation, l.f.missing(ctx, l.node, mode)
+	}
+	return l.last
+}
 
 // missing is what of the marker a node's rules do not show, "" where they show all of it.
 func (f *Fixture) missing(ctx context.Context, n *host, mode lab.Mode) string {
@@ -136,18 +163,18 @@ func (f *Fixture) missing(ctx context.Context, n *host, mode lab.Mode) string {
 	if m == nil {
 		return "there is none"
 	}
-	var text strings.Builder
-	for _, argv := range rules[mode] {
-		out, err := n.Run(ctx, argv...)
+	for _, addr := range m.at {
+		family := lab.IPv4
+		if addr.Is6() {
+			family = lab.IPv6
+		}
+		text, err := n.Run(ctx, rules[mode][family]...)
 		if err != nil {
 			return err.Error()
 		}
-		text.WriteString(out)
-	}
-	for _, addr := range m.at {
 		// 10.244.1.3:50001, [fd00::3]:50001, or as elements of a map: 10.244.1.3 . 50001
 		shown := regexp.MustCompile(regexp.QuoteMeta(addr.String()) + `\]?\s*[:.]\s*` + fmt.Sprint(m.port) + `\b`)
-		if !shown.MatchString(text.String()) {
+		if !shown.MatchString(text) {
 			return "no " + netip.AddrPortFrom(addr, uint16(m.port)).String()
 		}
 	}

@@ -45,25 +45,58 @@ func New(flags int) (*Thread, error) {
 // The caller needs CAP_SYS_ADMIN.
 func Join(path string) (*Thread, error) {
 	return start(func() error {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := open(path)
 		if err != nil {
-			return fmt.Errorf("open network namespace %s: %w", path, err)
+			return err
 		}
 		defer unix.Close(fd)
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("setns %s: %w", path, err)
-		}
-		return nil
+		return enter(fd, path, unix.CLONE_NEWNET)
 	})
 }
 
-func start(enter func() error) (*Thread, error) {
+// JoinWithMounts starts a thread in a network and a mount namespace. A program that it starts has the files of the latter.
+func JoinWithMounts(network, mounts string) (*Thread, error) {
+	return start(func() error {
+		inNetwork, err := open(network)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(inNetwork)
+		inMounts, err := open(mounts)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(inMounts)
+		// Threads share their root and working directory, and whoever shares them cannot leave.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare the root directory: %w", err)
+		}
+		return errors.Join(enter(inNetwork, network, unix.CLONE_NEWNET), enter(inMounts, mounts, unix.CLONE_NEWNS))
+	})
+}
+
+func open(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open namespace %s: %w", path, err)
+	}
+	return fd, nil
+}
+
+func enter(fd int, path string, kind int) error {
+	if err := unix.Setns(fd, kind); err != nil {
+		return fmt.Errorf("setns %s: %w", path, err)
+	}
+	return nil
+}
+
+func start(begin func() error) (*Thread, error) {
 	t := &Thread{calls: make(chan call), stop: make(chan struct{}), gone: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		defer close(t.gone)
 		runtime.LockOSThread()
-		err := enter()
+		err := begin()
 		started <- err
 		if err != nil {
 			return
