@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"kplab/kindcluster"
 	"kplab/lab"
 	"kplab/results"
 )
@@ -64,4 +68,36 @@ func TestKind(t *testing.T) {
 	removed, err := removeLeftoverClusters(t.Context(), "")
 	require.NoError(t, err)
 	assert.Empty(t, removed, "the run has deleted its cluster")
+}
+
+// TestKindTwoEngines has two clusters, each on an engine of its own, share the cells of a run.
+func TestKindTwoEngines(t *testing.T) {
+	if os.Getenv("KPLAB_TEST_KIND") == "" {
+		t.Skip("makes two kind clusters: set KPLAB_TEST_KIND=1, as make test-kind does")
+	}
+	folder, err := kindFolder("")
+	require.NoError(t, err)
+	second := kindcluster.EngineFolder(folder, 2)
+	had, err := kindcluster.EngineRuns(second)
+	require.NoError(t, err)
+	r := kplab(t, "kind", "engine", "--count", "2")
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	t.Cleanup(func() {
+		if !had {
+			assert.NoError(t, kindcluster.StopEngine(context.Background(), second))
+		}
+	})
+	dir := t.TempDir()
+	r = kplab(t, "run", "clusterip-ping", "--substrate", "kind", "--mode", "iptables,nftables", "--repeat", fmt.Sprint(cellsPerCluster), "--out", dir+"/run")
+	require.Zero(t, r.status, "%s\n%s", r.stdout, r.stderr)
+	assert.Len(t, regexp.MustCompile(`cluster kplab-\d+(-2)? is ready`).FindAllString(r.stderr, -1), 2)
+	run, err := results.Read(dir + "/run")
+	require.NoError(t, err)
+	require.Len(t, run.Cells, 2*cellsPerCluster)
+	for _, cell := range run.Cells {
+		assert.Equal(t, lab.Pass, cell.Verdict, "%s: %s", cell.Cell.ID(), cell.Reason)
+	}
+	removed, err := removeLeftoverClusters(t.Context(), "")
+	require.NoError(t, err)
+	assert.Empty(t, removed, "the run has deleted its clusters")
 }
