@@ -13,6 +13,7 @@ import (
 
 	"kplab/lab"
 	"kplab/results"
+	"kplab/results/report"
 	"kplab/scenarios"
 )
 
@@ -26,9 +27,12 @@ var ledgerFormats = map[string]func(io.Writer, *results.Book) error{
 		enc.SetIndent("", "  ")
 		return enc.Encode(b)
 	},
+	"html": func(w io.Writer, b *results.Book) error { return report.Ledger(w, b, familyOf) },
 }
 
-var ledgerFormatNames = []string{"text", "markdown", "json"}
+var ledgerFormatNames = []string{"text", "markdown", "json", "html"}
+
+func familyOf(claim string) string { return scenarios.FamilyOf(claim).Name }
 
 func newLedger() *cobra.Command {
 	var format string
@@ -41,7 +45,8 @@ hold the evidence. A claim that no cell of these runs has tested is untested, an
 
 RESULTS are run folders, or their run.json. What contradicts a claim in one run contradicts it.`,
 		Example: `  kplab ledger results/20261130-023213
-  kplab ledger results/* --format markdown > ledger.md`,
+  kplab ledger results/* --format markdown > ledger.md
+  kplab ledger results/* --format html > ledger.html`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, dirs []string) error {
 			write := ledgerFormats[format]

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"kplab/results/report"
-	"kplab/scenarios"
 )
 
 func newReport() *cobra.Command {
@@ -35,7 +34,7 @@ The page links to the evidence where it lies, as long as it lies there; --eviden
 				return err
 			}
 			o.Catalogue = catalogue
-			o.Family = func(id string) string { return scenarios.FamilyOf(id).Name }
+			o.Family = familyOf
 			var sources []report.Source
 			for _, dir := range dirs {
 				s, err := report.Read(dir)

@@ -24,8 +24,8 @@ var (
 	pageJS string
 )
 
-// pageTemplate is the page. Styles and script are part of it, so that the file stands alone.
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+// templates are the pages, and what they share. Styles and script are part of each, so that its file stands alone.
+var templates = template.Must(template.Must(template.New("page").Funcs(template.FuncMap{
 	"join":  strings.Join,
 	"glyph": results.Glyph,
 	"lower": strings.ToLower,
@@ -38,7 +38,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"switchTitle":  func() string { return results.SwitchTitle },
 	"switchCaveat": func() string { return results.SwitchCaveat },
 	"memory":       func(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) },
-}).Parse(pageText))
+}).Parse(ledgerText)).Parse(pageText))
 
 // breakable lets a browser break a long name after its dots, dashes and slashes.
 func breakable(s string) template.HTML {
@@ -175,7 +175,7 @@ func (d *data) page(w io.Writer) error {
 	for _, name := range d.files() {
 		v.Files = append(v.Files, link{name, name})
 	}
-	return pageTemplate.Execute(w, v)
+	return templates.ExecuteTemplate(w, "page", v)
 }
 
 // files names what lies beside the page.
@@ -339,41 +339,20 @@ func outcomes(all []results.RepeatedOutcome) string {
 	return strings.Join(parts, ", ")
 }
 
-// ledger groups the claims by verdict, the news first, with links to the cells that tested them.
-func (d *data) ledger(rows []rowView) (groups []claimGroup) {
+// ledger groups the claims, with links to the cells that tested them.
+func (d *data) ledger(rows []rowView) []claimGroup {
 	if len(d.runs) == 0 {
 		return nil
 	}
-	cells := map[string]*cellView{}
+	cells := map[string]link{}
 	for _, row := range rows {
 		for _, f := range row.Fields {
 			for _, c := range f.Cells {
-				cells[c.Cell.ID()] = c
+				cells[c.Cell.ID()] = link{c.Cell.Scenario + ", " + d.layout.Labels[c.Column], "#" + c.ID}
 			}
 		}
 	}
-	for _, g := range []claimGroup{
-		{Verdict: results.Contradicted, Last: "Really"},
-		{Verdict: results.Confirmed, Last: "Tested in"},
-		{Verdict: results.Untested, Last: "Why", Folded: true},
-	} {
-		for _, row := range d.book.Claims {
-			if row.Verdict != g.Verdict {
-				continue
-			}
-			v := claimView{BookRow: row, Family: d.Family(row.ID), Last: g.Last}
-			for _, id := range row.ClaimResult.Cells {
-				if c := cells[id]; c != nil {
-					v.Cells = append(v.Cells, link{c.Cell.Scenario + ", " + d.layout.Labels[c.Column], "#" + c.ID})
-				}
-			}
-			g.Rows = append(g.Rows, v)
-		}
-		if len(g.Rows) > 0 {
-			groups = append(groups, g)
-		}
-	}
-	return groups
+	return claimGroups(d.book, d.Family, cells)
 }
 
 // chapters sorts the plots by benchmark and setting.

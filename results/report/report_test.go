@@ -382,3 +382,18 @@ func TestComparison(t *testing.T) {
 	_, err = html.Parse(&page)
 	require.NoError(t, err)
 }
+
+func TestLedger(t *testing.T) {
+	run := every(t).Run
+	run.Claims = []results.ClaimResult{{Claim: lab.Claim{ID: "X1", Source: "an issue", Text: hostile}}}
+	var page bytes.Buffer
+	require.NoError(t, Ledger(&page, results.NewBook(catalogue, run), options(t).Family))
+	text := page.String()
+	for _, want := range []string{`id="claim-N5"`, `id="claim-B1"`, "NodePorts", "0 claims confirmed, 1 contradicted, 3 untested", "a.iptables.host.1.37.2.debian-12.netns"} {
+		assert.Contains(t, strings.ReplaceAll(text, "<wbr>", ""), want)
+	}
+	assert.NotContains(t, text, "<script>")
+	assert.NotRegexp(t, regexp.MustCompile(`(?i)(src|href)=["']?https?:|@import|url\(`), text)
+	_, err := html.Parse(&page)
+	require.NoError(t, err)
+}
