@@ -96,7 +96,7 @@ func (h *host) removeProxyState(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: flush connection tracking: %w", h.Name(), err)
 	}
-	if h.Do(func() error { _, err := os.Stat("/proc/net/ip_vs"); return err }) == nil {
+	if h.Do(func() error { _, err := os.Stat("/proc/thread-self/net/ip_vs"); return err }) == nil {
 		_, err = h.Run(ctx, "ipvsadm", "-C")
 	}
 	return err
