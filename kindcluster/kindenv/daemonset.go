@@ -185,16 +185,23 @@ func (f *Fixture) waitManaged(ctx context.Context, n *host, scale lab.Deadlines)
 	tick := time.NewTicker(scale.Of(pollRules))
 	defer tick.Stop()
 	watch, look := &proxy{f: f, node: n, metrics: n.dialer()}, looker{f: f, node: n}
-	for {
+	for seen := 0; ; {
 		mode, err := watch.Mode(ctx)
 		missing := fmt.Sprintf("mode %s has no rules that the lab knows", mode)
 		switch {
 		case err != nil:
 			missing = err.Error()
 		case rules[lab.Mode(mode)] != nil:
-			if missing = look.missing(ctx, lab.Mode(mode)); missing == "" {
+			if missing = look.missing(ctx, lab.Mode(mode)); missing != "" {
+				break
+			}
+			if seen++; seen == syncs(lab.Mode(mode)) {
 				return nil
 			}
+			if err := f.mark(ctx); err != nil {
+				return err
+			}
+			missing, look = "the next sync", looker{f: f, node: n}
 		}
 		select {
 		case <-tick.C:

@@ -225,10 +225,15 @@ func (p *proxy) WaitSynced(ctx context.Context) error {
 func (p *proxy) waitSynced(ctx context.Context, pod *proxyPod) error {
 	ctx, cancel := context.WithTimeout(ctx, p.scale.Of(lab.SyncDeadline))
 	defer cancel()
-	if err := p.f.mark(ctx); err != nil {
-		return err
+	for range syncs(pod.mode) {
+		if err := p.f.mark(ctx); err != nil {
+			return err
+		}
+		if err := p.f.awaitMark(ctx, p.node, pod.mode, func() error { return p.alive(ctx, pod) }); err != nil {
+			return err
+		}
 	}
-	return p.f.awaitMark(ctx, p.node, pod.mode, func() error { return p.alive(ctx, pod) })
+	return nil
 }
 
 // Stop implements lab.Proxy.

@@ -95,6 +95,16 @@ var rules = map[lab.Mode]map[lab.Family][]string{
 	lab.IPVS:     {lab.IPv4: {"ipvsadm", "-Sn"}, lab.IPv6: {"ipvsadm", "-Sn"}},
 }
 
+// syncs is how many markers a mode must show, one after the other, until all that was there before is programmed. In ipvs mode a sync makes the
+// virtual servers first, then the ipsets, and in the end the rules that masquerade (pkg/proxy/ipvs/proxier.go, syncProxyRules). A marker that is
+// created once another is seen is programmed by a later sync, and that begins when the first has ended.
+func syncs(mode lab.Mode) int {
+	if mode == lab.IPVS {
+		return 2
+	}
+	return 1
+}
+
 // awaitMark returns when a node's rules of the mode show the marker in each family; alive ends the wait with its error.
 // A marker that has taken the place of the caller's was created even later.
 func (f *Fixture) awaitMark(ctx context.Context, n *host, mode lab.Mode, alive func() error) error {
