@@ -106,7 +106,7 @@ func evaluate[T any](t *testing.T, ctx context.Context, script string) T {
 	return value
 }
 
-const visible = `Array.from(document.querySelectorAll(%q)).filter(e => e.checkVisibility()).length`
+const visible = `Array.from(document.querySelectorAll(%q)).filter(e => e.checkVisibility() && e.getBoundingClientRect().right > 0).length`
 
 // TestBrowser opens the page as a reader does.
 func TestBrowser(t *testing.T) {
