@@ -70,7 +70,12 @@ const (
 const controlPlane = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 encryptionAlgorithm: ECDSA-P256
+apiServer:
+  extraEnvs:
+  - {name: GOGC, value: "400"}
 controllerManager:
+  extraEnvs:
+  - {name: GOGC, value: "400"}
   extraArgs:
   - {name: leader-elect, value: "false"}
 scheduler:
@@ -78,6 +83,8 @@ scheduler:
   - {name: leader-elect, value: "false"}
 etcd:
   local:
+    extraEnvs:
+    - {name: GOGC, value: "400"}
     extraArgs:
     - {name: unsafe-no-fsync, value: "true"}
 `
@@ -441,17 +448,17 @@ func (c *Cluster) Said(ctx context.Context) string {
 	return out
 }
 
-// Load gives an archive of images to every node.
-func (c *Cluster) Load(ctx context.Context, path string) error {
+// Load gives an archive of images to nodes. An unpacked kube-proxy costs a node seconds of two cores.
+func (c *Cluster) Load(ctx context.Context, path string, nodes []string) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, n := range c.nodes {
+	for _, node := range nodes {
 		g.Go(func() error {
 			f, err := os.Open(path)
 			if err != nil {
 				return err
 			}
 			defer f.Close()
-			_, err = c.engine.feed(ctx, f, "exec", "-i", n.String(), "ctr", "-n", "k8s.io", "images", "import", "-")
+			_, err = c.engine.feed(ctx, f, "exec", "-i", node, "ctr", "-n", "k8s.io", "images", "import", "-")
 			return err
 		})
 	}

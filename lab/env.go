@@ -85,6 +85,8 @@ type Cluster interface {
 	Kubernetes() string
 	// NodeName is what n1, n2, ... are called in the API.
 	NodeName(node string) string
+	// PauseImage is an image that every node has, of a process that waits for its end.
+	PauseImage() string
 }
 
 // Partial is an env that has less than the standard one: a cluster that somebody else has made may have one IP family, and no foreign host.

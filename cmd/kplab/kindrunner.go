@@ -198,14 +198,15 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 	return (&agent.Agent{NewEnv: fixture.Env}).Work(ctx, job, r.queue, host, emit)
 }
 
-// proxyLoader gives the cluster's nodes the kube-proxies that scenarios ask for, each once.
+// proxyLoader gives nodes of the cluster the kube-proxies that scenarios ask for on them, each once.
 type proxyLoader struct {
 	images   *kindcluster.Images
 	cluster  *kindcluster.Cluster
 	binaries map[string]string // path by version
 
-	mu   sync.Mutex
-	have []string
+	mu     sync.Mutex
+	have   []string                   // by every node, since its creation
+	loaded map[string]map[string]bool // by node, since then
 }
 
 // find returns the first image of the nodes whose name has the part, "" if none has. The caller holds the lock, or is alone.
@@ -222,7 +223,7 @@ func (l *proxyLoader) find(ctx context.Context, part string) (_ string, err erro
 }
 
 // image implements kindenv.Options.ProxyImage.
-func (l *proxyLoader) image(ctx context.Context, version string) (string, error) {
+func (l *proxyLoader) image(ctx context.Context, version string, nodes ...string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if image, err := l.find(ctx, "/kube-proxy:v"+version); err != nil || image != "" {
@@ -236,9 +237,18 @@ func (l *proxyLoader) image(ctx context.Context, version string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if err := l.cluster.Load(ctx, path); err != nil {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return l.loaded[node][image] })
+	if err := l.cluster.Load(ctx, path, nodes); err != nil {
 		return "", err
 	}
-	l.have = append(l.have, image)
+	if l.loaded == nil {
+		l.loaded = map[string]map[string]bool{}
+	}
+	for _, node := range nodes {
+		if l.loaded[node] == nil {
+			l.loaded[node] = map[string]bool{}
+		}
+		l.loaded[node][image] = true
+	}
 	return image, nil
 }

@@ -39,6 +39,9 @@ func (c operated) Kubernetes() string { return c.kubernetes }
 // NodeName implements lab.Cluster.
 func (c operated) NodeName(node string) string { return c.nodeNames[node] }
 
+// PauseImage implements lab.Cluster.
+func (c operated) PauseImage() string { return c.options.PauseImage }
+
 // Run implements lab.Cluster.
 func (c operated) Run(ctx context.Context, argv ...string) (string, error) {
 	return c.options.Administer(ctx, argv...)
@@ -66,7 +69,7 @@ func (c operated) HandOver(ctx context.Context, o lab.ProxyOptions) error {
 			return fmt.Errorf("%s runs a kube-proxy of the script's: stop it before the hand-over", n.Name())
 		}
 	}
-	image, err := f.proxyImage(ctx, o.Version)
+	image, err := f.proxyImage(ctx, o.Version, f.options.ControlPlane.Name, f.nodeNames["n1"], f.nodeNames["n2"])
 	if err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ type Options struct {
 	// Outside starts a container on the cluster's network and returns the pid of its first process. One that is there already is
 	// taken as it is.
 	Outside func(ctx context.Context, name string, addresses []netip.Addr) (pid int, err error)
-	// ProxyImage returns the image of a kube-proxy version, which the nodes have when it returns.
-	ProxyImage func(ctx context.Context, version string) (image string, err error)
+	// ProxyImage returns the image of a kube-proxy version, which these nodes, by their names in the API, have when it returns.
+	ProxyImage func(ctx context.Context, version string, nodes ...string) (image string, err error)
 	// Administer runs kubectl, as the cluster's administrator, or kubeadm on the control plane.
 	Administer func(ctx context.Context, argv ...string) (stdout string, err error)
 	// PauseImage is what the pods run: an image that does nothing.
@@ -505,9 +505,9 @@ func (f *Fixture) route(h *host) error {
 	return nil
 }
 
-// proxyImage is the image of a kube-proxy version, which the nodes have then.
-func (f *Fixture) proxyImage(ctx context.Context, version string) (string, error) {
-	image, err := f.options.ProxyImage(ctx, version)
+// proxyImage is the image of a kube-proxy version, which these nodes have then.
+func (f *Fixture) proxyImage(ctx context.Context, version string, nodes ...string) (string, error) {
+	image, err := f.options.ProxyImage(ctx, version, nodes...)
 	if err != nil {
 		return "", fmt.Errorf("image of kube-proxy %s: %w", version, err)
 	}

@@ -94,7 +94,7 @@ func (p *proxy) create(ctx context.Context, o lab.ProxyOptions, verb string) (*p
 	}
 	pod.title = pod.version + " " + string(pod.mode)
 	pod.name = fmt.Sprintf("kube-proxy-%s-%d", p.node.Name(), p.f.serial.Add(1))
-	image, err := p.f.proxyImage(ctx, pod.version)
+	image, err := p.f.proxyImage(ctx, pod.version, p.f.nodeNames[p.node.Name()])
 	if err != nil {
 		return nil, err
 	}
@@ -399,15 +399,16 @@ func (p *proxy) Cleanup(ctx context.Context, o lab.ProxyOptions) (string, error)
 	return exit.Log, nil
 }
 
-// Running implements lab.Proxy.
+// Running implements lab.Proxy. The API server is asked only what the node's processes do not tell: a script that waits asks 50 times a second.
 func (p *proxy) Running() (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.f.handedOver {
-		return p.node.runs("kube-proxy") // whether it should is for the script to say
-	}
-	if p.current == nil {
+	if p.current == nil && !p.f.handedOver {
 		return false, nil
+	}
+	// Whether one that the DaemonSet runs should run is for the script to say.
+	if runs, err := p.node.runs("kube-proxy"); err != nil || runs || p.f.handedOver {
+		return runs, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.scale.Of(termGrace))
 	defer cancel()

@@ -70,6 +70,7 @@ func (s *session) addressVariables() (map[string]string, error) {
 const (
 	modeVariable       = "mode"       // the cell's
 	kubernetesVariable = "kubernetes" // the version of a cluster's control plane, v1.37.2
+	pauseVariable      = "pause"      // the image of a pod that does nothing, which a cluster's nodes have
 )
 
 // setVariables makes the addresses, the cell's mode and the parameters variables of the script.
@@ -82,9 +83,11 @@ func (s *session) setVariables() error {
 	maps.Copy(vars, s.script.values)
 	if !s.dry && s.Env.Cluster() != nil {
 		vars[kubernetesVariable] = s.Env.Cluster().Kubernetes()
+		vars[pauseVariable] = s.Env.Cluster().PauseImage()
 	}
 	if s.dry {
 		vars[kubernetesVariable] = "v1.37.2"
+		vars[pauseVariable] = "pause:3.10"
 		vars[modeVariable] = string(lab.NFTables)
 		for _, p := range s.script.Parameters {
 			vars[p.Name] = p.Values[0]
