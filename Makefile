@@ -41,7 +41,7 @@ kind: build kind-tools ## every scenario on kind clusters, beside the namespaces
 	./kplab run --mode iptables,nftables --kernel host --substrate netns,kind
 
 .PHONY: kind-vm
-kind-vm: build kind-tools ## ipvs mode on a kind cluster inside a VM of kernel 6.1: minutes with KVM, 33 without
+kind-vm: build kind-tools ## ipvs mode on a kind cluster inside a VM of kernel 6.1: minutes with KVM, 19 to 33 without
 	./kplab kind engine
 	./kplab run nodeport-localhost nodeport-secondary-address stale-kube-ipvs0 --mode ipvs --kernel debian-12 --substrate kind
 

@@ -37,9 +37,16 @@ func (s *steps) Info(message string) {
 	}, strings.TrimSuffix(strings.TrimSpace(step), "...")))
 }
 
+// Warn implements log.Logger. That the lab names the network is the lab's doing, and no news.
+func (s *steps) Warn(message string) {
+	if strings.Contains(message, "network due to KIND_EXPERIMENTAL_") || strings.Contains(message, "Here be dragons!") {
+		return
+	}
+	s.say("kind: " + strings.TrimSpace(message))
+}
+
 func (s *steps) Infof(format string, args ...any)  { s.Info(fmt.Sprintf(format, args...)) }
 func (s *steps) Enabled() bool                     { return true }
-func (s *steps) Warn(message string)               { s.say("kind: " + strings.TrimSpace(message)) }
 func (s *steps) Warnf(format string, args ...any)  { s.Warn(fmt.Sprintf(format, args...)) }
 func (s *steps) Error(message string)              { s.Warn(message) }
 func (s *steps) Errorf(format string, args ...any) { s.Warn(fmt.Sprintf(format, args...)) }

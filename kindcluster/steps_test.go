@@ -16,5 +16,7 @@ func TestSteps(t *testing.T) {
 	logger.V(0).Infof(" • %s  ...\n", "Starting control-plane 🕹️")
 	logger.V(1).Info(" • of no interest")
 	logger.Warnf("%d nodes are slow", 2)
+	logger.Warn("WARNING: Overriding docker network due to KIND_EXPERIMENTAL_DOCKER_NETWORK")
+	logger.Warn("WARNING: Here be dragons! This is not supported currently.")
 	assert.Equal(t, []string{"kind: Preparing nodes: 0s", "kind: 2 nodes are slow"}, said)
 }
