@@ -65,8 +65,8 @@ const (
 	kubeadmDeadline = 4 * time.Minute
 )
 
-// controlPlane is for a cluster that lives for minutes: keys that are made quickly, no flush to a disk that goes with it, and no election every other
-// second among one controller manager or one scheduler.
+// controlPlane is for a cluster that lives for minutes: keys that are made quickly, no flush to a disk that goes with it, garbage
+// collected a quarter as often, and no election every other second among one controller manager or one scheduler.
 const controlPlane = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 encryptionAlgorithm: ECDSA-P256

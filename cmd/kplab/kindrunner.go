@@ -205,9 +205,12 @@ type proxyLoader struct {
 	binaries map[string]string // path by version
 
 	mu     sync.Mutex
-	have   []string                   // by every node, since its creation
-	loaded map[string]map[string]bool // by node, since then
+	have   []string             // images that every node had from the start
+	loaded map[loadedImage]bool // since then
 }
+
+// loadedImage is an image that a node has.
+type loadedImage struct{ node, image string }
 
 // find returns the first image of the nodes whose name has the part, "" if none has. The caller holds the lock, or is alone.
 func (l *proxyLoader) find(ctx context.Context, part string) (_ string, err error) {
@@ -237,18 +240,15 @@ func (l *proxyLoader) image(ctx context.Context, version string, nodes ...string
 	if err != nil {
 		return "", err
 	}
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return l.loaded[node][image] })
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return l.loaded[loadedImage{node, image}] })
 	if err := l.cluster.Load(ctx, path, nodes); err != nil {
 		return "", err
 	}
 	if l.loaded == nil {
-		l.loaded = map[string]map[string]bool{}
+		l.loaded = map[loadedImage]bool{}
 	}
 	for _, node := range nodes {
-		if l.loaded[node] == nil {
-			l.loaded[node] = map[string]bool{}
-		}
-		l.loaded[node][image] = true
+		l.loaded[loadedImage{node, image}] = true
 	}
 	return image, nil
 }
