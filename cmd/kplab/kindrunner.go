@@ -169,7 +169,7 @@ func (r *kindCells) run(ctx context.Context, job lab.Job, host lab.Machine, read
 		}
 	}()
 	r.say(fmt.Sprintf("cluster %s is ready: %s", cluster.Name, time.Since(start).Round(100*time.Millisecond)))
-	loader := &proxyLoader{images: r.images, cluster: cluster, binaries: job.KubeProxies}
+	loader := &proxyLoader{images: r.images, cluster: cluster, binaries: job.KubeProxies, archives: map[string]*proxyArchive{}}
 	pause, err := loader.find(ctx, "/pause:")
 	if err != nil {
 		return err
@@ -204,13 +204,16 @@ type proxyLoader struct {
 	cluster  *kindcluster.Cluster
 	binaries map[string]string // path by version
 
-	mu     sync.Mutex
-	have   []string             // images that every node had from the start
-	loaded map[loadedImage]bool // since then
+	mu       sync.Mutex
+	have     []string                 // images that every node had from the start
+	archives map[string]*proxyArchive // of the others, by version
 }
 
-// loadedImage is an image that a node has.
-type loadedImage struct{ node, image string }
+// proxyArchive is an image of kube-proxy that nodes are given.
+type proxyArchive struct {
+	image, path string
+	on          map[string]bool // nodes that have it
+}
 
 // find returns the first image of the nodes whose name has the part, "" if none has. The caller holds the lock, or is alone.
 func (l *proxyLoader) find(ctx context.Context, part string) (_ string, err error) {
@@ -232,23 +235,34 @@ func (l *proxyLoader) image(ctx context.Context, version string, nodes ...string
 	if image, err := l.find(ctx, "/kube-proxy:v"+version); err != nil || image != "" {
 		return image, err
 	}
-	binary, ok := l.binaries[version]
-	if !ok {
-		return "", fmt.Errorf("kube-proxy %s was not obtained for this run", version)
-	}
-	image, path, err := l.images.ProxyArchive(version, binary)
+	a, err := l.archive(version)
 	if err != nil {
 		return "", err
 	}
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return l.loaded[loadedImage{node, image}] })
-	if err := l.cluster.Load(ctx, path, nodes); err != nil {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return a.on[node] })
+	if err := l.cluster.Load(ctx, a.path, nodes); err != nil {
 		return "", err
 	}
-	if l.loaded == nil {
-		l.loaded = map[loadedImage]bool{}
-	}
 	for _, node := range nodes {
-		l.loaded[loadedImage{node, image}] = true
+		a.on[node] = true
 	}
-	return image, nil
+	return a.image, nil
+}
+
+// archive makes the image of a version, once. The caller holds the lock.
+func (l *proxyLoader) archive(version string) (*proxyArchive, error) {
+	if a := l.archives[version]; a != nil {
+		return a, nil
+	}
+	binary, ok := l.binaries[version]
+	if !ok {
+		return nil, fmt.Errorf("kube-proxy %s was not obtained for this run", version)
+	}
+	image, path, err := l.images.ProxyArchive(version, binary)
+	if err != nil {
+		return nil, err
+	}
+	a := &proxyArchive{image, path, map[string]bool{}}
+	l.archives[version] = a
+	return a, nil
 }
