@@ -63,5 +63,6 @@ type Survivors struct {
 	Step        string         `json:"step"` // file:line that looked
 	Name        string         `json:"name"` // what the script calls them
 	Connections int            `json:"connections"`
-	Outcomes    map[string]int `json:"outcomes"` // "alive": 9, "reset": 3
+	Talking     bool           `json:"talking,omitempty"` // requests went over them all the while; else they were idle
+	Outcomes    map[string]int `json:"outcomes"`          // "alive": 9, "reset": 3
 }

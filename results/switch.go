@@ -109,7 +109,7 @@ func (g *SwitchGrid) add(from lab.Mode, by string, column Column, s *Switch) {
 	}
 	for _, x := range s.Survivors {
 		g.names = appendNew(g.names, x.Name)
-		g.Legend = appendNew(g.Legend, fmt.Sprintf("%s: TCP connections that were there before, how many are alive", x.Name))
+		g.Legend = appendNew(g.Legend, fmt.Sprintf("%s: %s, how many are alive", x.Name, survivorKind(x)))
 	}
 }
 
@@ -176,6 +176,14 @@ func gapKind(g lab.Gap) string {
 		return "one-way UDP, as received"
 	}
 	return "new TCP connections"
+}
+
+// survivorKind says what connections are.
+func survivorKind(x lab.Survivors) string {
+	if x.Talking {
+		return "TCP connections that were there before, in use all the while"
+	}
+	return "TCP connections that were there before, idle"
 }
 
 // Figure is a traffic or what survived in a few columns: "640", "0", "down", "9/12"; "-" where it was not looked at.

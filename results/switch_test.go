@@ -92,8 +92,9 @@ func TestSwitchGrids(t *testing.T) {
 	assert.Equal(t, []string{"from ipvs by restart", "from ipvs by cleanup", "from iptables by restart", "from nftables by crash", "from nftables by restart"}, rows, "ways are in the order of the run")
 	assert.Nil(t, g.Rows[0].Cells[0], "what was not run is nothing")
 	assert.Equal(t, []string{
-		"out: ext n1:nodeport/web (new TCP connections)", "tells: c1 svc/web:53 (one-way UDP, as received)", "kept: TCP connections that were there before, how many are alive",
+		"out: ext n1:nodeport/web (new TCP connections)", "tells: c1 svc/web:53 (one-way UDP, as received)", "kept: TCP connections that were there before, idle, how many are alive",
 	}, g.Legend)
+	assert.Equal(t, "TCP connections that were there before, in use all the while", survivorKind(lab.Survivors{Talking: true}))
 	assert.Empty(t, SwitchGrids(sample()))
 	assert.Empty(t, Gaps(switched()), "what the grid shows is not shown again")
 }

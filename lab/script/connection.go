@@ -17,13 +17,23 @@ import (
 // heldConn is a connection, or several, that a script keeps open under a name.
 type heldConn struct {
 	conns []*probe.Conn
+	talk  *probe.Talk // over them all the while; nil where they are idle
+}
+
+func (h *heldConn) close() error {
+	var err error
+	if h.talk != nil {
+		err = h.talk.Close()
+	}
+	for _, c := range h.conns {
+		c.Close()
+	}
+	return err
 }
 
 func (s *session) closeHeld() {
 	for _, h := range s.held {
-		for _, c := range h.conns {
-			c.Close()
-		}
+		_ = h.close() // what went wrong with one that was asked has been said
 	}
 }
 
@@ -75,7 +85,7 @@ func (s *session) connectionCommands() map[string]command {
 						return nil, err
 					}
 				}
-				return s.onConns(args[0], func(ctx context.Context, conns []*probe.Conn) error { return s.exchange(ctx, args[0], conns, n) }), nil
+				return s.onHeld(args[0], func(ctx context.Context, h *heldConn) error { return s.exchange(ctx, args[0], h, n) }), nil
 			},
 		},
 		"inject": {
@@ -128,10 +138,7 @@ func (s *session) connectionCommands() map[string]command {
 						return fmt.Errorf("no connection %q is kept", args[0])
 					}
 					delete(s.held, args[0])
-					for _, c := range h.conns {
-						c.Close()
-					}
-					return nil
+					return h.close()
 				}, nil
 			},
 		},
@@ -151,11 +158,11 @@ func parseBytes(word string) (int64, error) {
 
 // onConn makes an action on the first connection kept under a name.
 func (s *session) onConn(name string, do func(context.Context, *probe.Conn) error) action {
-	return s.onConns(name, func(ctx context.Context, conns []*probe.Conn) error { return do(ctx, conns[0]) })
+	return s.onHeld(name, func(ctx context.Context, h *heldConn) error { return do(ctx, h.conns[0]) })
 }
 
-// onConns makes an action on the connections kept under a name.
-func (s *session) onConns(name string, do func(context.Context, []*probe.Conn) error) action {
+// onHeld makes an action on the connections kept under a name.
+func (s *session) onHeld(name string, do func(context.Context, *heldConn) error) action {
 	return func(ctx context.Context) error {
 		h := s.held[name]
 		if h == nil || len(h.conns) == 0 {
@@ -163,12 +170,15 @@ func (s *session) onConns(name string, do func(context.Context, []*probe.Conn) e
 		}
 		ctx, cancel := s.deadline(ctx, connDeadline)
 		defer cancel()
-		return do(ctx, h.conns)
+		return do(ctx, h)
 	}
 }
 
 // answerDeadline is how long to wait for an answer that may well not come, on a link without queues.
 const answerDeadline = 300 * time.Millisecond
+
+// talkInterval is the time between two requests over a connection that is in use: shorter than any gap of a kube-proxy that starts.
+const talkInterval = 20 * time.Millisecond
 
 // connDeadline bounds one command on a connection, bulk transfer included.
 const connDeadline = 20 * time.Second
@@ -204,13 +214,16 @@ func (s *session) connect(ctx context.Context, name, fromName string, t target, 
 	return nil
 }
 
-func (s *session) exchange(ctx context.Context, name string, conns []*probe.Conn, n int64) error {
-	o := observation{what: "exchange " + name, outcome: string(probe.Alive), attrs: map[string]string{"endpoint": conns[0].Endpoint()}}
+func (s *session) exchange(ctx context.Context, name string, h *heldConn, n int64) error {
+	if h.talk != nil && h.talk.Err() != nil {
+		return h.talk.Err()
+	}
+	o := observation{what: "exchange " + name, outcome: string(probe.Alive), attrs: map[string]string{"endpoint": h.conns[0].Endpoint()}}
 	if n > 0 {
 		o.what += " bulk"
 	}
 	counts := map[probe.State]int{}
-	for _, c := range conns {
+	for _, c := range h.conns {
 		exchange := func() (probe.State, error) { return c.Exchange(ctx, 64) }
 		if n > 0 {
 			exchange = func() (probe.State, error) { return c.Bulk(ctx, n) }
@@ -226,9 +239,9 @@ func (s *session) exchange(ctx context.Context, name string, conns []*probe.Conn
 	for state, count := range counts {
 		o.attrs[string(state)] = strconv.Itoa(count)
 	}
-	if len(conns) > 1 {
-		s.Survivors(lab.Survivors{Step: s.step(), Name: name, Connections: len(conns), Outcomes: words(counts)})
-		o.got = fmt.Sprintf("%s (%d of %d alive)", o.outcome, counts[probe.Alive], len(conns))
+	if len(h.conns) > 1 {
+		s.Survivors(lab.Survivors{Step: s.step(), Name: name, Connections: len(h.conns), Talking: h.talk != nil, Outcomes: words(counts)})
+		o.got = fmt.Sprintf("%s (%d of %d alive)", o.outcome, counts[probe.Alive], len(h.conns))
 	}
 	s.observe(o)
 	return nil
@@ -244,7 +257,7 @@ func words(counts map[probe.State]int) map[string]int {
 }
 
 // spread makes n connections in turn, so that a scheduler sees each before the next.
-func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string) error {
+func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string, talk bool) error {
 	what := fmt.Sprintf("spread %s%s %s %d", familyFlag(family), fromName, t.text, n)
 	if why := s.lacks(fromName, t, family); why != "" {
 		s.passOver(what, why)
@@ -255,17 +268,20 @@ func (s *session) spread(ctx context.Context, fromName string, t target, family 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.deadline(ctx, connDeadline)
-	defer cancel()
 	if keep != "" && s.held[keep] != nil {
 		return fmt.Errorf("a connection %q is kept already", keep)
 	}
-	d, err := probe.Spread(ctx, from, probe.Request{Network: "tcp", Target: to, Timeout: s.probeTimeout()}, n, keep != "")
+	open, cancel := s.deadline(ctx, connDeadline)
+	defer cancel()
+	d, err := probe.Spread(open, from, probe.Request{Network: "tcp", Target: to, Timeout: s.probeTimeout()}, n, keep != "")
 	if err != nil {
 		return err
 	}
 	if keep != "" {
 		s.held[keep] = &heldConn{conns: d.Conns}
+	}
+	if talk {
+		s.held[keep].talk = probe.StartTalk(ctx, d.Conns, s.scaled(talkInterval))
 	}
 	attrs, failed := map[string]string{}, 0
 	for endpoint, count := range d.Endpoints {

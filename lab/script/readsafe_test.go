@@ -34,6 +34,7 @@ func TestIntrudes(t *testing.T) {
 		{"another kube-proxy", "kube-proxy start version=1.33.13", "configures kube-proxy"},
 		{"kube-proxy's end", "kube-proxy stop", "stops or restarts kube-proxy"},
 		{"kept connections", "spread -keep a c1 svc/web 9", "keeps connections"},
+		{"connections in use", "spread -keep a -talk c1 svc/web 9", "keeps connections"},
 		{"pods", "delete pod/s1", "deletes more than Services"},
 		{"an address", "probe c1 tcp 10.96.0.10:80", "not known"},
 		{"a load balancer", "probe c1 tcp lb/web:80", "from outside the cluster"},
