@@ -182,6 +182,45 @@ func reaches(s *script.Script, mode lab.Mode, commands ...string) bool {
 	})
 }
 
+// TestOtherModesHaveTheirFloor asks of scenarios that start kube-proxy in another mode than the cell's that they are skipped, not an error, where
+// the kernel is below that mode's floor.
+func TestOtherModesHaveTheirFloor(t *testing.T) {
+	all, _ := load(t)
+	lacking := map[lab.Mode]lab.Machine{
+		lab.NFTables: {Release: "5.10.0", Features: map[string]bool{"ip_vs": true, "dummy": true, "sctp": true}},
+		lab.IPVS:     {Release: "6.12.0", Features: map[string]bool{"ip_vs": false, "dummy": true, "sctp": true}},
+	}
+	asked := 0
+	for _, s := range all {
+		for _, mode := range lab.Modes() {
+			for _, other := range othersStarted(s, mode) {
+				machine, has := lacking[other]
+				if !has {
+					continue
+				}
+				asked++
+				assert.NotEmpty(t, s.KernelUnmet(lab.Cell{Mode: mode}, machine), "%s in %s mode starts kube-proxy in %s mode on a kernel that cannot", s.Name, mode, other)
+			}
+		}
+	}
+	assert.NotZero(t, asked)
+}
+
+// othersStarted lists the modes, other than the cell's, in which a scenario starts kube-proxy and wants it to run.
+func othersStarted(s *script.Script, mode lab.Mode) (others []lab.Mode) {
+	for _, step := range s.Steps {
+		if step.Command != "kube-proxy" || slices.Contains(step.Args, "-may-exit") || slices.ContainsFunc(step.Conditions, func(c string) bool { return excludes(c, mode) }) {
+			continue
+		}
+		for _, a := range step.Args {
+			if other, ok := strings.CutPrefix(a, "mode="); ok && lab.Mode(other) != mode {
+				others = append(others, lab.Mode(other))
+			}
+		}
+	}
+	return others
+}
+
 // contradictedBy lists the claims that a scenario asserts to be wrong.
 func contradictedBy(s *script.Script) (ids []string) {
 	var current []string // the claim that each mode is at: guards make them differ

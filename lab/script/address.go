@@ -80,7 +80,6 @@ func (s *session) setVariables() error {
 		return err
 	}
 	vars[modeVariable] = string(s.Cell.Mode)
-	maps.Copy(vars, s.script.values)
 	if !s.dry && s.Env.Cluster() != nil {
 		vars[kubernetesVariable] = s.Env.Cluster().Kubernetes()
 		vars[pauseVariable] = s.Env.Cluster().PauseImage()
@@ -89,10 +88,11 @@ func (s *session) setVariables() error {
 		vars[kubernetesVariable] = "v1.37.2"
 		vars[pauseVariable] = "pause:3.10"
 		vars[modeVariable] = string(lab.NFTables)
-		for _, p := range s.script.Parameters {
+		for _, p := range s.script.Parameters { // what is read before there are instances has the first of each
 			vars[p.Name] = p.Values[0]
 		}
 	}
+	maps.Copy(vars, s.script.values)
 	for name, value := range vars {
 		if err := s.state.Setenv(name, value); err != nil {
 			return err

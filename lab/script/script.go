@@ -52,7 +52,7 @@ type Requirement struct {
 	Reason     string
 }
 
-// Step is one command of the script, as written.
+// Step is one command of the script, as written but for its variables: those of an instance's parameters are its own.
 type Step struct {
 	Line       int
 	Conditions []string
@@ -65,7 +65,10 @@ var guards = regexp.MustCompile(`^\s*((?:\[[^\]\s]+\]\s*)*)(.*)$`)
 
 // Parse reads a scenario and checks every line of it without running anything: commands, arguments, conditions, manifests.
 // All errors are returned, joined, each with file:line.
-func Parse(file, text string) (*Script, error) {
+func Parse(file, text string) (*Script, error) { return parse(file, text, nil) }
+
+// parse reads a scenario, or the instance that has these values for the parameters.
+func parse(file, text string, values map[string]string) (*Script, error) {
 	archive := txtar.Parse([]byte(text))
 	s := &Script{
 		Name:    strings.TrimSuffix(filepath.Base(file), ".txtar"),
@@ -74,6 +77,7 @@ func Parse(file, text string) (*Script, error) {
 		comment: strings.Split(strings.TrimSuffix(string(archive.Comment), "\n"), "\n"),
 		files:   map[string][]byte{},
 		lines:   map[string]int{},
+		values:  values,
 	}
 	for i, line := range s.comment {
 		if !strings.HasPrefix(line, "#") {
@@ -102,21 +106,31 @@ func Instances(file, text string) ([]*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []*Script{s}
+	if len(s.Parameters) == 0 {
+		return []*Script{s}, nil
+	}
+	combinations := []map[string]string{{}}
 	for _, p := range s.Parameters {
-		var more []*Script
-		for _, i := range all {
+		var more []map[string]string
+		for _, c := range combinations {
 			for _, v := range p.Values {
-				instance := *i
-				instance.Name += "." + v
-				if instance.values = maps.Clone(i.values); instance.values == nil {
-					instance.values = map[string]string{}
-				}
-				instance.values[p.Name] = v
-				more = append(more, &instance)
+				with := maps.Clone(c)
+				with[p.Name] = v
+				more = append(more, with)
 			}
 		}
-		all = more
+		combinations = more
+	}
+	var all []*Script
+	for _, values := range combinations {
+		instance, err := parse(file, text, values)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range s.Parameters {
+			instance.Name += "." + values[p.Name]
+		}
+		all = append(all, instance)
 	}
 	return all, nil
 }
