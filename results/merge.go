@@ -29,12 +29,20 @@ const (
 	logsOfKind = "kind-logs"
 )
 
+// Overlap is what becomes of a cell that several runs have and that did not come out alike.
+type Overlap int
+
+const (
+	RefuseOverlap Overlap = iota // [ErrOverlap]
+	TakeNewest                   // the run that began last has the say: it is the others' cells again, after something was mended
+)
+
 // Merge joins runs, the shards of a matrix, into one in dir. Cells and their evidence are where those of a run are; what else a shard
 // left, its events and what its machines left, is in shards/N. There is no events.jsonl of the whole.
 //
-// A cell that several shards have is taken once if it is the same to the byte, evidence included; else it is [ErrOverlap]. A shard
+// A cell that several shards have is taken once if it is the same to the byte, evidence included; else overlap decides. A shard
 // that is missing is no error: [Run.MissingShards] names it, and [ExitStatus] knows. Claims are weighed again over all cells.
-func Merge(dir string, command []string, shards ...string) (*Run, error) {
+func Merge(dir string, command []string, overlap Overlap, shards ...string) (*Run, error) {
 	var runs []*Run
 	for _, name := range shards {
 		run, err := Read(name)
@@ -51,19 +59,20 @@ func Merge(dir string, command []string, shards ...string) (*Run, error) {
 			runs = append(runs, run)
 		}
 	}
-	merged, err := join(runs)
+	merged, old, err := join(runs, overlap)
 	if err != nil {
 		return nil, err
 	}
 	merged.Command, merged.Dir = command, dir
-	return merged, write(merged, runs)
+	return merged, write(merged, runs, old)
 }
 
-// join makes one run of several.
-func join(runs []*Run) (*Run, error) {
+// join makes one run of several. old is, for a run that has the say over earlier ones, what evidence they have of its cells.
+func join(runs []*Run, overlap Overlap) (m *Run, old map[*Run][]string, err error) {
 	slices.SortStableFunc(runs, func(a, b *Run) int { return a.Started.Compare(b.Started) })
-	m := &Run{Schema: Schema, Started: runs[0].Started, Machines: []Machine{}, Cells: []lab.Result{}}
+	m = &Run{Schema: Schema, Started: runs[0].Started, Machines: []Machine{}, Cells: []lab.Result{}}
 	m.ID = m.Started.UTC().Format("20060102T150405.000Z") + "-merged"
+	old = map[*Run][]string{}
 	from := map[string]*Run{} // by the cell's id, without its repeat's number
 	var overlaps []string
 	var claims []lab.Claim
@@ -88,13 +97,18 @@ func join(runs []*Run) (*Run, error) {
 				continue
 			}
 			i := slices.IndexFunc(m.Cells, func(have lab.Result) bool { return have.Once().ID() == id })
-			if !sameJSON(m.Cells[i], c) || !sameEvidence(other, run, c) {
+			switch {
+			case sameJSON(m.Cells[i], c) && sameEvidence(other, run, c):
+			case overlap == TakeNewest:
+				old[run] = append(old[run], evidenceOf(m.Cells[i])...)
+				from[id], m.Cells[i] = run, c
+			default:
 				overlaps = append(overlaps, fmt.Sprintf("%s (%s, %s)", id, other.Dir, run.Dir))
 			}
 		}
 	}
 	if len(overlaps) > 0 {
-		return nil, fmt.Errorf("cells %w: %s", ErrOverlap, list(overlaps, maxCells, ", "))
+		return nil, nil, fmt.Errorf("cells %w: %s", ErrOverlap, list(overlaps, maxCells, ", "))
 	}
 	slices.SortStableFunc(m.Cells, comparePlanned)
 	for _, run := range runs {
@@ -108,7 +122,16 @@ func join(runs []*Run) (*Run, error) {
 	}
 	m.Host = commonHost(runs)
 	m.Claims = Ledger(claims, m)
-	return m, nil
+	return m, old, nil
+}
+
+// evidenceOf names the files of a cell and of all its repeats.
+func evidenceOf(c lab.Result) []string {
+	files := slices.Clone(c.Evidence)
+	for _, r := range c.Repeats {
+		files = append(files, r.Evidence...)
+	}
+	return files
 }
 
 // addShard notes a run that this one is merged from; of one that was merged itself, its shards.
@@ -167,7 +190,7 @@ func commonHost(runs []*Run) Host {
 }
 
 // write leaves the folder of a merged run.
-func write(m *Run, runs []*Run) (err error) {
+func write(m *Run, runs []*Run, old map[*Run][]string) (err error) {
 	if err := os.MkdirAll(m.Dir, 0o777); err != nil {
 		return fmt.Errorf("create the results folder: %w: choose another folder", err)
 	}
@@ -183,6 +206,11 @@ func write(m *Run, runs []*Run) (err error) {
 	}
 	n := 0
 	for _, run := range runs {
+		for _, name := range old[run] {
+			if err := s.root.Remove(filepath.FromSlash(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("take the newer run's evidence: %w", err)
+			}
+		}
 		s.copy(filepath.Join(run.Dir, cellsDir), cellsDir)
 		parts, _ := filepath.Glob(filepath.Join(run.Dir, shardsDir, "*"))
 		slices.SortFunc(parts, compareNatural)

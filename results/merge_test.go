@@ -49,7 +49,7 @@ func TestMerge(t *testing.T) {
 	one := part(t, "1/2", start, Host{OS: "Debian", CPU: "A", Cores: 4, MemoryBytes: 8 << 30}, "b", "d")
 	two := part(t, "2/2", start.Add(time.Minute), Host{OS: "Debian", CPU: "B", Cores: 2, MemoryBytes: 16 << 30}, "a", "c")
 	dir := filepath.Join(t.TempDir(), "whole")
-	run, err := Merge(dir, []string{"kplab", "merge"}, two, one, one)
+	run, err := Merge(dir, []string{"kplab", "merge"}, RefuseOverlap, two, one, one)
 	require.NoError(t, err)
 
 	var scenarios []string
@@ -82,7 +82,7 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, run, read)
 
 	again := filepath.Join(t.TempDir(), "again")
-	twice, err := Merge(again, []string{"kplab", "merge"}, dir)
+	twice, err := Merge(again, []string{"kplab", "merge"}, RefuseOverlap, dir)
 	require.NoError(t, err)
 	assert.Equal(t, run.Cells, twice.Cells, "a merged run can be merged")
 	assert.Equal(t, run.Shards, twice.Shards)
@@ -90,7 +90,7 @@ func TestMerge(t *testing.T) {
 }
 
 func TestMergeLacksAShard(t *testing.T) {
-	run, err := Merge(filepath.Join(t.TempDir(), "whole"), nil, part(t, "1/3", start, Host{}, "a"), part(t, "3/3", start, Host{}, "c"))
+	run, err := Merge(filepath.Join(t.TempDir(), "whole"), nil, RefuseOverlap, part(t, "1/3", start, Host{}, "a"), part(t, "3/3", start, Host{}, "c"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"2/3"}, run.MissingShards())
 	assert.Equal(t, ExitUnknown, ExitStatus(run))
@@ -102,20 +102,28 @@ func TestMergeRefuses(t *testing.T) {
 	one := part(t, "1/2", start, Host{}, "a", "b")
 
 	later := part(t, "1/2", start.Add(time.Hour), Host{}, "b")
-	_, err := Merge(whole(), nil, one, later)
+	_, err := Merge(whole(), nil, RefuseOverlap, one, later)
 	assert.NoError(t, err, "the same cell with the same evidence is no conflict")
 	name := filepath.Join(later, "cells", cell("b", lab.NFTables, lab.Kernel{Name: "host"}, "1.37.2").ID(), "n1/nft.txt")
 	require.NoError(t, os.WriteFile(name, []byte("another"), 0o600))
-	_, err = Merge(whole(), nil, one, later)
+	_, err = Merge(whole(), nil, RefuseOverlap, one, later)
 	assert.ErrorIs(t, err, ErrOverlap)
 	assert.ErrorContains(t, err, "b.nftables.host.1.37.2.debian-12.netns ("+one)
 
-	_, err = Merge(one, nil, one)
+	dir := whole()
+	run, err := Merge(dir, nil, TakeNewest, later, one)
+	require.NoError(t, err)
+	require.Len(t, run.Cells, 2)
+	text, err := os.ReadFile(filepath.Join(dir, run.Cells[1].Evidence[0]))
+	require.NoError(t, err)
+	assert.Equal(t, "another", string(text), "whichever is named first")
+
+	_, err = Merge(one, nil, RefuseOverlap, one)
 	assert.ErrorIs(t, err, ErrExists)
-	_, err = Merge(whole(), nil, t.TempDir())
+	_, err = Merge(whole(), nil, RefuseOverlap, t.TempDir())
 	assert.ErrorIs(t, err, ErrUnmergeable)
 	require.NoError(t, os.WriteFile(filepath.Join(one, "bench.txt"), []byte("BenchmarkX 1 1 ns/op\n"), 0o600))
-	_, err = Merge(whole(), nil, one)
+	_, err = Merge(whole(), nil, RefuseOverlap, one)
 	assert.ErrorIs(t, err, ErrUnmergeable)
 	assert.ErrorContains(t, err, "it holds figures")
 }

@@ -72,7 +72,7 @@ func stored(t *testing.T, substrate string, m lab.Machine) string {
 func merged(t *testing.T, dir string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "merged")
-	_, err := results.Merge(out, []string{"kplab", "merge"}, dir)
+	_, err := results.Merge(out, []string{"kplab", "merge"}, results.RefuseOverlap, dir)
 	require.NoError(t, err)
 	return out
 }
