@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"kplab/lab"
 	"kplab/lab/probe"
 )
@@ -222,16 +224,24 @@ func (s *session) exchange(ctx context.Context, name string, h *heldConn, n int6
 	if n > 0 {
 		o.what += " bulk"
 	}
-	counts := map[probe.State]int{}
-	for _, c := range h.conns {
-		exchange := func() (probe.State, error) { return c.Exchange(ctx, 64) }
-		if n > 0 {
-			exchange = func() (probe.State, error) { return c.Bulk(ctx, n) }
-		}
-		state, err := exchange()
-		if err != nil {
+	// At the same time: each that stands still takes as long as it may.
+	states := make([]probe.State, len(h.conns))
+	asked, ctx := errgroup.WithContext(ctx)
+	for i, c := range h.conns {
+		asked.Go(func() (err error) {
+			if n > 0 {
+				states[i], err = c.Bulk(ctx, n)
+			} else {
+				states[i], err = c.Exchange(ctx, 64)
+			}
 			return err
-		}
+		})
+	}
+	if err := asked.Wait(); err != nil {
+		return err
+	}
+	counts := map[probe.State]int{}
+	for _, state := range states {
 		if counts[state]++; o.outcome == string(probe.Alive) {
 			o.outcome = string(state)
 		}
