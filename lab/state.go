@@ -63,6 +63,14 @@ type Survivors struct {
 	Step        string         `json:"step"` // file:line that looked
 	Name        string         `json:"name"` // what the script calls them
 	Connections int            `json:"connections"`
-	Talking     bool           `json:"talking,omitempty"` // requests went over them all the while; else they were idle
-	Outcomes    map[string]int `json:"outcomes"`          // "alive": 9, "reset": 3
+	Traffic     Traffic        `json:"traffic,omitempty"`
+	Outcomes    map[string]int `json:"outcomes"` // "alive": 9, "reset": 3
 }
+
+// Traffic is what goes over connections all the while; none over idle ones.
+type Traffic string
+
+const (
+	Requests Traffic = "requests" // the client asks, and is answered
+	Push     Traffic = "push"     // the endpoint sends, whatever the client does
+)

@@ -180,10 +180,14 @@ func gapKind(g lab.Gap) string {
 
 // survivorKind says what connections are.
 func survivorKind(x lab.Survivors) string {
-	if x.Talking {
-		return "TCP connections that were there before, in use all the while"
+	const before = "TCP connections that were there before, "
+	switch x.Traffic {
+	case lab.Requests:
+		return before + "over which requests go"
+	case lab.Push:
+		return before + "over which the endpoint sends"
 	}
-	return "TCP connections that were there before, idle"
+	return before + "idle"
 }
 
 // Figure is a traffic or what survived in a few columns: "640", "0", "down", "9/12"; "-" where it was not looked at.

@@ -94,7 +94,8 @@ func TestSwitchGrids(t *testing.T) {
 	assert.Equal(t, []string{
 		"out: ext n1:nodeport/web (new TCP connections)", "tells: c1 svc/web:53 (one-way UDP, as received)", "kept: TCP connections that were there before, idle, how many are alive",
 	}, g.Legend)
-	assert.Equal(t, "TCP connections that were there before, in use all the while", survivorKind(lab.Survivors{Talking: true}))
+	assert.Equal(t, "TCP connections that were there before, over which the endpoint sends", survivorKind(lab.Survivors{Traffic: lab.Push}))
+	assert.Equal(t, "TCP connections that were there before, over which requests go", survivorKind(lab.Survivors{Traffic: lab.Requests}))
 	assert.Empty(t, SwitchGrids(sample()))
 	assert.Empty(t, Gaps(switched()), "what the grid shows is not shown again")
 }

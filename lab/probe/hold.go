@@ -76,6 +76,11 @@ func (c *Conn) Bulk(ctx context.Context, n int64) (State, error) {
 	return c.do(ctx, fmt.Appendf(nil, "%s %d\n", sendRequest, n), n, io.Discard)
 }
 
+// Drip has the server send n single bytes, one every interval, which is shorter than the request's Timeout.
+func (c *Conn) Drip(ctx context.Context, n int64, interval time.Duration) (State, error) {
+	return c.do(ctx, fmt.Appendf(nil, "%s %d %v\n", dripRequest, n, interval), n, io.Discard)
+}
+
 // State says how the connection stands, as far as that shows without sending anything.
 func (c *Conn) State() State {
 	c.mu.Lock()

@@ -10,12 +10,14 @@ import (
 //	who [ID]      answer (as is any other line): one line of JSON, see answer
 //	echo N        followed by N bytes: the same N bytes come back (not over UDP)
 //	send N        N zero bytes come (not over UDP)
+//	drip N EVERY  N zero bytes come, one at a time, with that between them, such as 20ms (not over UDP)
 //	tell FLOW N   no answer: the server keeps N with the flow's (over UDP only)
 //	told FLOW     answer, with the numbers that it was told (over UDP only)
 const (
 	whoRequest  = "who"
 	echoRequest = "echo"
 	sendRequest = "send"
+	dripRequest = "drip"
 	tellRequest = "tell"
 	toldRequest = "told"
 )

@@ -202,6 +202,8 @@ func (s *Server) serveConn(c net.Conn) {
 			_, err = io.CopyN(c, in, n)
 		case verb == sendRequest && badCount == nil:
 			_, err = io.CopyN(c, zeros{}, n)
+		case verb == dripRequest:
+			err = s.drip(c, arg)
 		default:
 			who.ID = ""
 			if verb == whoRequest {
@@ -213,6 +215,32 @@ func (s *Server) serveConn(c net.Conn) {
 			return
 		}
 	}
+}
+
+// drip sends single bytes at intervals, as the argument says, until the server is closed. One that it cannot read is an error.
+func (s *Server) drip(c net.Conn, arg string) error {
+	count, every, _ := strings.Cut(arg, " ")
+	n, err := strconv.ParseInt(count, 10, 64)
+	if err != nil {
+		return err
+	}
+	interval, err := time.ParseDuration(every)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(max(interval, time.Millisecond))
+	defer tick.Stop()
+	for range n {
+		if _, err := c.Write([]byte{0}); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-s.done:
+			return net.ErrClosed
+		}
+	}
+	return nil
 }
 
 // serveDatagrams answers each datagram from the address that it was sent to.

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// talkBytes is what goes each way at a time, as of a small request.
-const talkBytes = 64
+const (
+	talkBytes = 64 // what goes each way at a time, as of a small request
+	dripBytes = 10 // how many a server is asked for at a time: other exchanges wait so long
+)
 
-// Talk is requests that go over connections all the while, as over those that a client is using. A connection on which nothing is sent
-// does not notice what would reset it.
+// Talk is what goes over connections all the while, as over those that are in use. A connection on which nothing is sent does not notice
+// what would reset it.
 type Talk struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -22,19 +24,28 @@ type Talk struct {
 // StartTalk has each connection make a small exchange every interval, the next when the last has ended, until it is lost, the talk is
 // closed or ctx ends. Other exchanges on the connections take turns with it.
 func StartTalk(ctx context.Context, conns []*Conn, interval time.Duration) *Talk {
+	return start(ctx, conns, interval, func(ctx context.Context, c *Conn) (State, error) { return c.Exchange(ctx, talkBytes) })
+}
+
+// StartPush has the server of each connection send a byte every interval: a talk of the other end.
+func StartPush(ctx context.Context, conns []*Conn, interval time.Duration) *Talk {
+	return start(ctx, conns, interval, func(ctx context.Context, c *Conn) (State, error) { return c.Drip(ctx, dripBytes, interval) })
+}
+
+func start(ctx context.Context, conns []*Conn, interval time.Duration, exchange func(context.Context, *Conn) (State, error)) *Talk {
 	t := &Talk{}
 	ctx, t.cancel = context.WithCancel(ctx)
 	for _, c := range conns {
-		t.running.Go(func() { t.over(ctx, c, interval) })
+		t.running.Go(func() { t.over(ctx, c, interval, exchange) })
 	}
 	return t
 }
 
-func (t *Talk) over(ctx context.Context, c *Conn, interval time.Duration) {
+func (t *Talk) over(ctx context.Context, c *Conn, interval time.Duration, exchange func(context.Context, *Conn) (State, error)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		state, err := c.Exchange(ctx, talkBytes)
+		state, err := exchange(ctx, c)
 		if ctx.Err() != nil {
 			return // cut short: it says nothing
 		}

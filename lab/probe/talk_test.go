@@ -31,6 +31,24 @@ func TestTalk(t *testing.T) {
 	require.NoError(t, talk.Close())
 }
 
+func TestPush(t *testing.T) {
+	tp := newTopology(t)
+	noLeak(t)
+	server := tp.serve(t, "s1", "tcp", 8080)
+	c := tp.hold(t, netip.AddrPortFrom(server4, 8080), patient)
+	talk := StartPush(t.Context(), []*Conn{c}, time.Millisecond)
+	state, err := c.Exchange(t.Context(), 1000)
+	require.NoError(t, err)
+	assert.Equal(t, Alive, state, "takes turns with the push")
+
+	// It is a segment of the server's that meets the reset.
+	fw := newFirewall(t, tp.server)
+	fw.output(unix.IPPROTO_TCP, int(c.Local().Port()), rejectWithReset())
+	fw.load()
+	assert.Eventually(t, func() bool { return server.Open() == 0 }, patient, time.Millisecond)
+	require.NoError(t, talk.Close())
+}
+
 func TestTalkEndsWithContext(t *testing.T) {
 	tp := newTopology(t)
 	noLeak(t)

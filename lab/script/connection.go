@@ -19,7 +19,9 @@ import (
 // heldConn is a connection, or several, that a script keeps open under a name.
 type heldConn struct {
 	conns []*probe.Conn
-	talk  *probe.Talk // over them all the while; nil where they are idle
+	// talk is what goes over them all the while, by its traffic; nil where they are idle.
+	talk    *probe.Talk
+	traffic lab.Traffic
 }
 
 func (h *heldConn) close() error {
@@ -179,7 +181,8 @@ func (s *session) onHeld(name string, do func(context.Context, *heldConn) error)
 // answerDeadline is how long to wait for an answer that may well not come, on a link without queues.
 const answerDeadline = 300 * time.Millisecond
 
-// talkInterval is the time between two requests over a connection that is in use: shorter than any gap of a kube-proxy that starts.
+// talkInterval is the time between two requests, or segments of an endpoint, over a connection that is in use: shorter than any gap of a
+// kube-proxy that starts.
 const talkInterval = 20 * time.Millisecond
 
 // connDeadline bounds one command on a connection, bulk transfer included.
@@ -250,7 +253,7 @@ func (s *session) exchange(ctx context.Context, name string, h *heldConn, n int6
 		o.attrs[string(state)] = strconv.Itoa(count)
 	}
 	if len(h.conns) > 1 {
-		s.Survivors(lab.Survivors{Step: s.step(), Name: name, Connections: len(h.conns), Talking: h.talk != nil, Outcomes: words(counts)})
+		s.Survivors(lab.Survivors{Step: s.step(), Name: name, Connections: len(h.conns), Traffic: h.traffic, Outcomes: words(counts)})
 		o.got = fmt.Sprintf("%s (%d of %d alive)", o.outcome, counts[probe.Alive], len(h.conns))
 	}
 	s.observe(o)
@@ -267,7 +270,7 @@ func words(counts map[probe.State]int) map[string]int {
 }
 
 // spread makes n connections in turn, so that a scheduler sees each before the next.
-func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string, talk bool) error {
+func (s *session) spread(ctx context.Context, fromName string, t target, family lab.Family, n int, keep string, traffic lab.Traffic) error {
 	what := fmt.Sprintf("spread %s%s %s %d", familyFlag(family), fromName, t.text, n)
 	if why := s.lacks(fromName, t, family); why != "" {
 		s.passOver(what, why)
@@ -290,8 +293,11 @@ func (s *session) spread(ctx context.Context, fromName string, t target, family 
 	if keep != "" {
 		s.held[keep] = &heldConn{conns: d.Conns}
 	}
-	if talk {
-		s.held[keep].talk = probe.StartTalk(ctx, d.Conns, s.scaled(talkInterval))
+	switch h := s.held[keep]; traffic {
+	case lab.Requests:
+		h.talk, h.traffic = probe.StartTalk(ctx, d.Conns, s.scaled(talkInterval)), traffic
+	case lab.Push:
+		h.talk, h.traffic = probe.StartPush(ctx, d.Conns, s.scaled(talkInterval)), traffic
 	}
 	attrs, failed := map[string]string{}, 0
 	for endpoint, count := range d.Endpoints {

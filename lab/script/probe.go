@@ -68,16 +68,17 @@ func (s *session) probeCommands() map[string]command {
 			},
 		},
 		"spread": {
-			args:    "[-4|-6] [-keep NAME [-talk]] FROM TARGET N",
+			args:    "[-4|-6] [-keep NAME [-talk|-push]] FROM TARGET N",
 			summary: "make N TCP connections one after the other and observe how many each endpoint got",
 			detail: []string{"Attributes: one count for each endpoint (s1, s2, ...), failed. With -keep they stay open, as NAME, until 'close NAME'; " +
-				"with -talk a small request goes over each every 20 ms from then on: one that is idle does not notice what would reset it."},
+				"one that is idle does not notice what would reset it. With -talk a small request goes over each every 20 ms from then on; with -push the endpoint sends something every 20 ms."},
 			parse: func(args []string) (action, error) {
 				fams, args := takeFamilies(args)
-				keep, talk := "", false
+				keep, traffic := "", lab.Traffic("")
 				if len(args) > 1 && args[0] == "-keep" {
 					keep, args = args[1], args[2:]
-					if talk = len(args) > 0 && args[0] == "-talk"; talk {
+					if len(args) > 0 && (args[0] == "-talk" || args[0] == "-push") {
+						traffic = map[string]lab.Traffic{"-talk": lab.Requests, "-push": lab.Push}[args[0]]
 						args = args[1:]
 					}
 				}
@@ -92,7 +93,7 @@ func (s *session) probeCommands() map[string]command {
 				if err != nil || n < 1 || n > 1000 {
 					return nil, fmt.Errorf("%q: expected a number from 1 to 1000", args[2])
 				}
-				return func(ctx context.Context) error { return s.spread(ctx, args[0], t, fams[0], n, keep, talk) }, nil
+				return func(ctx context.Context) error { return s.spread(ctx, args[0], t, fams[0], n, keep, traffic) }, nil
 			},
 		},
 	}

@@ -51,7 +51,7 @@ func stored(t *testing.T, substrate string, m lab.Machine) string {
 		{Type: lab.EventStart, Cell: cell.ID()},
 		{Type: lab.EventCheck, Cell: cell.ID(), Check: &lab.Check{Claim: "N1", Step: "s.txtar:1", What: "probe", Expected: "refused", Observed: "refused", OK: true}},
 		{Type: lab.EventGap, Cell: cell.ID(), Gap: &lab.Gap{Step: "s.txtar:2", Name: "tells", Kind: lab.UDPOneWay, Outcomes: map[string]int{"lost": 1}, Endpoints: map[string]int{"s1": 3}}},
-		{Type: lab.EventSurvive, Cell: cell.ID(), Survive: &lab.Survivors{Step: "s.txtar:3", Name: "kept", Connections: 2, Talking: true, Outcomes: map[string]int{"alive": 2}}},
+		{Type: lab.EventSurvive, Cell: cell.ID(), Survive: &lab.Survivors{Step: "s.txtar:3", Name: "kept", Connections: 2, Traffic: lab.Push, Outcomes: map[string]int{"alive": 2}}},
 		{Type: lab.EventState, Cell: cell.ID(), State: &lab.State{
 			Step: "s.txtar:4", Node: "n1", When: "after", Holds: holds, ConntrackEntries: &one, Sysctls: []lab.Sysctl{{Key: "net.ipv4.vs.conntrack", Value: "1", Other: "0"}},
 			Foreign: []lab.Foreign{{Kind: "ipset", Name: "FOREIGN", Kept: true}}, Leftovers: &lab.Leftovers{Beyond: "n2", Holds: holds},
