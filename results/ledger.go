@@ -128,7 +128,7 @@ func (e *entry) result() ClaimResult {
 				notes = append(notes, fmt.Sprintf("and %d more", len(e.contradictions)-i))
 				break
 			}
-			notes = append(notes, fmt.Sprintf("%s [%s]", c.what, strings.Join(settingsOf(c.tests), "; ")))
+			notes = append(notes, fmt.Sprintf("%s [%s]", c.what, settingOf(c.tests)))
 		}
 		r.Note = strings.Join(notes, "; ")
 	case len(e.tests) > 0:

@@ -39,6 +39,7 @@ type BookRow struct {
 	Modes       []string `json:"modes"`     // it was tested in
 	Kernels     []string `json:"kernels"`   // it was tested on: "debian-12 6.1.0-57-cloud-amd64 tcg"
 	KubeProxies []string `json:"kubeProxies"`
+	Userlands   []string `json:"userlands"`
 	Substrates  []string `json:"substrates"`
 	// Evidence is the folders of the cells that tested it; of a contradicted claim, of those that contradict it.
 	Evidence []string `json:"evidence"`
@@ -67,7 +68,8 @@ func NewBook(catalogue Catalogue, runs ...*Run) *Book {
 	for _, e := range newLedger(claims, runs...) {
 		row := BookRow{ClaimResult: e.result(), Scenarios: orEmpty(catalogue.Scenarios[e.claim.ID])}
 		s := settingOf(e.tests)
-		row.Modes, row.Kernels, row.KubeProxies, row.Substrates = orEmpty(s.modes), orEmpty(s.kernels), orEmpty(s.versions), orEmpty(s.substrates)
+		row.Modes, row.Kernels, row.KubeProxies = orEmpty(s.modes), orEmpty(s.kernels), orEmpty(s.versions)
+		row.Userlands, row.Substrates = orEmpty(s.userlands), orEmpty(s.substrates)
 		row.Evidence = evidencePaths(e.tests)
 		switch row.Verdict {
 		case Contradicted:
@@ -118,7 +120,7 @@ func (e *entry) really() (out []string) {
 }
 
 // setting is what tests have run in, all together.
-type setting struct{ modes, kernels, versions, substrates []string }
+type setting struct{ modes, kernels, versions, userlands, substrates []string }
 
 func settingOf(tests []*test) (s setting) {
 	for _, t := range tests {
@@ -126,6 +128,7 @@ func settingOf(tests []*test) (s setting) {
 		s.modes = appendNew(s.modes, string(c.Mode))
 		s.kernels = appendNew(s.kernels, c.KernelName())
 		s.versions = appendNew(s.versions, c.KubeProxy)
+		s.userlands = appendNew(s.userlands, c.Userland)
 		s.substrates = appendNew(s.substrates, c.Substrate)
 	}
 	slices.SortFunc(s.modes, func(a, b string) int { return modeRank(lab.Mode(a)) - modeRank(lab.Mode(b)) })
@@ -133,9 +136,12 @@ func settingOf(tests []*test) (s setting) {
 	return s
 }
 
-// String is "ipvs, nftables; debian-12 6.1.0-57-cloud-amd64 tcg; 1.37.2", with the substrates where they are not only netns.
+// String is "ipvs, nftables; debian-12 6.1.0-57-cloud-amd64 tcg; 1.37.2", with userlands and substrates where they are not only the default.
 func (s setting) String() string {
 	parts := []string{strings.Join(s.modes, ", "), strings.Join(s.kernels, ", "), strings.Join(s.versions, ", ")}
+	if !slices.Equal(s.userlands, []string{lab.DefaultUserland}) {
+		parts = append(parts, "userland "+strings.Join(s.userlands, ", "))
+	}
 	if !slices.Equal(s.substrates, []string{lab.DefaultSubstrate}) {
 		parts = append(parts, strings.Join(s.substrates, ", "))
 	}

@@ -46,7 +46,7 @@ func (t *text) bookRow(row BookRow, idWidth int) {
 		t.labeled(indent, "why", row.Why)
 	}
 	if len(row.Modes) > 0 {
-		tested := setting{row.Modes, row.Kernels, row.KubeProxies, row.Substrates}
+		tested := setting{modes: row.Modes, kernels: row.Kernels, versions: row.KubeProxies, userlands: row.Userlands, substrates: row.Substrates}
 		t.labeled(indent, "tested on", tested.String())
 	}
 	for i, path := range row.Evidence {
@@ -98,10 +98,12 @@ func (b *Book) Markdown(w io.Writer) error {
 }
 
 // mdLines is a list in one field of a table.
-func mdLines(items []string) string {
+func mdLines(items []string) string { return strings.Join(mdAll(items), "<br>") }
+
+func mdAll(items []string) []string {
 	lines := make([]string, len(items))
 	for i, item := range items {
 		lines[i] = mdText(item)
 	}
-	return strings.Join(lines, "<br>")
+	return lines
 }

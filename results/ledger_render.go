@@ -75,7 +75,7 @@ func (t *text) claim(c ClaimResult, idWidth int) {
 		t.labeled(indent, "really", oneLine(c.Note))
 	}
 	if len(c.Settings) > 0 {
-		t.labeled(indent, "tested on", strings.Join(c.Settings, "; "))
+		t.labeled(indent, "tested on", list(c.Settings, maxSettings, "; "))
 	}
 }
 
@@ -109,16 +109,15 @@ func LedgerMarkdown(w io.Writer, claims []ClaimResult) error {
 		if c.Verdict == Contradicted {
 			verdict = "**" + verdict + "**"
 		}
-		var settings []string
-		for _, s := range c.Settings {
-			settings = append(settings, mdText(s))
-		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			mdText(c.ID), mdText(c.Text), mdText(c.Source), verdict, mdText(c.Note), strings.Join(settings, "<br>"))
+			mdText(c.ID), mdText(c.Text), mdText(c.Source), verdict, mdText(c.Note), list(mdAll(c.Settings), maxSettings, "<br>"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// maxSettings is how many of a claim's settings are named; JSON has them all, and kplab ledger sums them up.
+const maxSettings = 6
 
 func (v ClaimVerdict) Glyph() string {
 	switch v {

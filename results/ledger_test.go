@@ -17,6 +17,7 @@ func TestLedger(t *testing.T) {
 		return result(cell("s", mode, onHost, "1.37.2"), v, 1, checks...)
 	}
 	const nft, ipt = "nftables / host 6.18.5 / 1.37.2", "iptables / host 6.18.5 / 1.37.2"
+	const inNFT = " [nftables; host 6.18.5; 1.37.2]"
 	for name, tt := range map[string]struct {
 		cells    []lab.Result
 		want     ClaimVerdict
@@ -32,15 +33,15 @@ func TestLedger(t *testing.T) {
 		"a control that deviates neither": {[]lab.Result{one(lab.Fail, lab.NFTables, good, control(bad))}, Confirmed, "", []string{nft}},
 		"reality is asserted and differs": {
 			[]lab.Result{one(lab.Pass, lab.NFTables, wrong), one(lab.Pass, lab.IPTables, wrong, good)},
-			Contradicted, "it is refused [" + nft + "; " + ipt + "]", []string{nft, ipt},
+			Contradicted, "it is refused [iptables, nftables; host 6.18.5; 1.37.2]", []string{nft, ipt},
 		},
 		"a deviation": {
 			[]lab.Result{one(lab.Pass, lab.IPTables, good), one(lab.Fail, lab.NFTables, bad)},
-			Contradicted, "probe: expected reachable, observed refused (s.txtar:9) [" + nft + "]", []string{ipt, nft},
+			Contradicted, "probe: expected reachable, observed refused (s.txtar:9)" + inNFT, []string{ipt, nft},
 		},
 		"a deviation of what contradicts says what was seen": {
 			[]lab.Result{one(lab.Fail, lab.NFTables, deviating(wrong))},
-			Contradicted, "probe: expected refused, observed refused (s.txtar:9) [" + nft + "]", []string{nft},
+			Contradicted, "probe: expected refused, observed refused (s.txtar:9)" + inNFT, []string{nft},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
