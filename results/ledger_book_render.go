@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -65,8 +66,8 @@ func (t *text) bookRow(row BookRow, idWidth int) {
 // maxEvidence is how many folders a claim names; JSON has them all.
 const maxEvidence = 2
 
-// Markdown writes the book as GitHub's Markdown, in the order of the catalogue. Evidence is named, not linked: the runs'
-// folders need not lie beside it.
+// Markdown writes the book as GitHub's Markdown, in the order of the catalogue. Evidence, where there is any, is named, not linked: the
+// runs' folders need not lie beside it.
 func (b *Book) Markdown(w io.Writer) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "# Ledger\n\n%s\n\n", CountClaims(b.Results()))
@@ -76,7 +77,12 @@ func (b *Book) Markdown(w io.Writer) error {
 	if len(b.Runs) > 0 {
 		s.WriteString("\n")
 	}
-	s.WriteString("| id | claim | source | verdict | really, or why untested | modes | kernels | kube-proxy | evidence |\n|---|---|---|---|---|---|---|---|---|\n")
+	shown := slices.ContainsFunc(b.Claims, func(row BookRow) bool { return len(row.Evidence) > 0 })
+	header, rule := "| id | claim | source | verdict | really, or why untested | modes | kernels | kube-proxy |", "|---|---|---|---|---|---|---|---|"
+	if shown {
+		header, rule = header+" evidence |", rule+"---|"
+	}
+	s.WriteString(header + "\n" + rule + "\n")
 	for _, row := range b.Claims {
 		verdict := row.Verdict.Glyph() + " " + string(row.Verdict)
 		if row.Verdict == Contradicted {
@@ -90,8 +96,12 @@ func (b *Book) Markdown(w io.Writer) error {
 		if len(evidence) > maxEvidence {
 			evidence = append(evidence[:maxEvidence:maxEvidence], fmt.Sprintf("and %d more", len(row.Evidence)-maxEvidence))
 		}
-		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", mdText(row.ID), mdText(row.Text), mdText(row.Source), verdict, notes,
-			mdLines(row.Modes), mdLines(row.Kernels), mdLines(row.KubeProxies), mdLines(evidence))
+		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s | %s | %s | %s |", mdText(row.ID), mdText(row.Text), mdText(row.Source), verdict, notes,
+			mdLines(row.Modes), mdLines(row.Kernels), mdLines(row.KubeProxies))
+		if shown {
+			s.WriteString(" " + mdLines(evidence) + " |")
+		}
+		s.WriteString("\n")
 	}
 	_, err := io.WriteString(w, s.String())
 	return err

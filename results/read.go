@@ -28,7 +28,30 @@ func Read(path string) (*Run, error) {
 		return nil, fmt.Errorf("%s %w", file, err)
 	}
 	run.Dir = filepath.Dir(file)
+	if run.alone() {
+		run.dropEvidence()
+	}
 	return run, nil
+}
+
+// alone reports whether run.json is all there is, as of a run that is published.
+func (r *Run) alone() bool {
+	for _, name := range []string{cellsDir, eventsFile, shardsDir} {
+		if _, err := os.Stat(filepath.Join(r.Dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// dropEvidence has a run name no file that is not there.
+func (r *Run) dropEvidence() {
+	for i := range r.Cells {
+		r.Cells[i].Evidence = []string{}
+		for j := range r.Cells[i].Repeats {
+			r.Cells[i].Repeats[j].Evidence = []string{}
+		}
+	}
 }
 
 // head is what every schema of run.json begins with.

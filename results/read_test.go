@@ -40,6 +40,20 @@ func TestReadOlderSchema(t *testing.T) {
 	assert.Equal(t, ExitFail, ExitStatus(run))
 }
 
+func TestReadWithoutEvidence(t *testing.T) {
+	text, err := os.ReadFile("testdata/schema-1.json")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.json"), text, 0o666))
+	run, err := Read(dir)
+	require.NoError(t, err)
+	assert.Empty(t, run.Cells[0].Evidence, "nothing but run.json is there")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "cells"), 0o777))
+	run, err = Read(dir)
+	require.NoError(t, err)
+	assert.NotEmpty(t, run.Cells[0].Evidence)
+}
+
 func TestReadErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"schema": 2, "cells": {"not": "a list"}}`: "has schema 2, and this kplab reads up to 1: use a newer kplab",

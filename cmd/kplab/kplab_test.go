@@ -228,7 +228,8 @@ func TestGaps(t *testing.T) {
 			assert.Positive(t, datagrams[kind].Attempts, kind)
 			assert.NotEmpty(t, datagrams[kind].Endpoints, kind)
 		}
-		require.Len(t, c.Survivors, 1)
+		require.Len(t, c.Survivors, 2)
+		assert.Equal(t, []lab.Traffic{"", lab.Push}, []lab.Traffic{c.Survivors[0].Traffic, c.Survivors[1].Traffic}, "idle ones, and ones in use")
 		require.Len(t, c.States, 2)
 		left := c.States[1].Leftovers
 		require.NotNil(t, left)
