@@ -1,6 +1,7 @@
 # Make without a target lists the targets.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
+PART := 1/1
 
 # Debian and Ubuntu packages that kplab calls, each by the file that shows it is there.
 TOOLS := qemu-system-x86:/usr/bin/qemu-system-x86_64 kmod:/sbin/depmod debian-archive-keyring:/usr/share/keyrings/debian-archive-keyring.gpg
@@ -11,7 +12,7 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## run every scenario in every mode and show the matrix (kplab run)
@@ -30,6 +31,14 @@ test-quick: ## the tests that need neither a VM nor a kube-proxy
 .PHONY: test-race
 test-race: ## the quick tests with the race detector (needs a C compiler)
 	go test -race -p 1 ./...
+
+.PHONY: selftest
+selftest: build ## break every cell of this kernel on purpose and demand that its verdict turns (kplab selftest)
+	./kplab selftest --kernel host --mode iptables,nftables
+
+.PHONY: repeat
+repeat: build ## every cell of this kernel 50 times: no verdict may change; more than an hour on 2 cores, so in PART=i/n of it
+	./kplab run --kernel host --mode iptables,nftables --repeat 50 --shard $(PART)
 
 .PHONY: matrix
 matrix: build ## every scenario on the host, 5.10, 6.1 and 6.12, with the oldest and the newest kube-proxy
