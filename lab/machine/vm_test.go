@@ -150,10 +150,12 @@ func TestCommandLine(t *testing.T) {
 	for arch, console := range map[string]string{"amd64": "console=ttyS0 ", "arm64": "console=ttyAMA0 "} {
 		p, err := platformOf(arch)
 		require.NoError(t, err)
-		line := commandLine(p, guestArg)
+		line := new(VM).commandLine(p, guestArg)
 		assert.True(t, strings.HasPrefix(line, console), line)
 		assert.True(t, strings.HasSuffix(line, " -- "+guestArg), line)
 		assert.Equal(t, arch == "amd64", strings.Contains(line, "tsc="), line)
+		assert.Contains(t, line, " cgroup_disable=memory ")
+		assert.NotContains(t, (&VM{Disk: "disk"}).commandLine(p, guestArg), "cgroup_disable", "containers have limits of memory")
 	}
 	_, err := platformOf("riscv64")
 	require.Error(t, err)
