@@ -8,7 +8,7 @@ type Job struct {
 	Scenarios   map[string]Source `json:"scenarios"`   // by Cell.Scenario
 	KubeProxies map[string]string `json:"kubeProxies"` // version -> path of the binary
 	Root        string            `json:"root"`        // root folder of the userland; "/" for the machine's own
-	Parallel    int               `json:"parallel"`    // cells at once
+	Parallel    int               `json:"parallel"`    // cells at once; 0: as many as keep the machine busy
 	// Trials are what a benchmark does instead of cells, in this order and one at a time: what shares the cores is no measurement.
 	Trials      []Trial   `json:"trials,omitempty"`
 	Accelerator string    `json:"accelerator"` // "host", "kvm" or "tcg"
@@ -19,6 +19,9 @@ type Job struct {
 	// its first deviation, and its result says in Sabotage what was done.
 	Sabotage string `json:"sabotage,omitempty"`
 }
+
+// DefaultParallel is how many cells keep a machine of two cores busy. An emulated one takes one more.
+const DefaultParallel = 2
 
 // ClusterJob is a cluster for a job's cells.
 type ClusterJob struct {

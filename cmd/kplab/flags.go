@@ -26,7 +26,7 @@ func (f *cellFlags) add(c *cobra.Command, d plan.Matrix) {
 	f.addSetting(c, d)
 	flags := c.Flags()
 	flags.StringSliceVar(&f.substrates, "substrate", d.Substrates, "what the env is made of: netns, kind, or cluster: one that exists already")
-	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine")
+	flags.IntVarP(&f.parallel, "parallel", "j", d.Parallel, "cells at once on one machine; 0: as many as keep it busy, which is 2, and 3 in an emulated VM")
 	flags.StringVar(&f.kind.image, "node-image", "", "kind node `image`, pulled if the engine does not have it (default: the one that kplab kind image builds)")
 	flags.BoolVar(&f.kind.defaults, "kind-defaults", false, "keep kind's own kube-proxy settings (tcpBeLiberal in nftables mode), which hide behaviour")
 	f.cluster.add(flags)

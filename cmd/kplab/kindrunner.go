@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (r *kindRunner) images(ctx context.Context, most int) (images []*kindcluste
 // Run implements lab.Runner. Cells of one cluster share its nodes and run one at a time; each engine of the lab has a cluster of its own, and
 // the clusters share the cells.
 func (r *kindRunner) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) error {
-	images, nodes, err := r.images(ctx, max(1, min(job.Parallel, len(job.Cells)/cellsPerCluster)))
+	images, nodes, err := r.images(ctx, max(1, min(cmp.Or(job.Parallel, lab.DefaultParallel), len(job.Cells)/cellsPerCluster)))
 	if err != nil {
 		return err
 	}

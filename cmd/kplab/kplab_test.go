@@ -112,7 +112,7 @@ contexts: [{name: staging, context: {cluster: c, user: u}}]
 		{"substrate", []string{"run", "--substrate", "docker"}, `unknown substrate "docker"`},
 		{"flag", []string{"run", "--modes", "ipvs"}, "unknown flag: --modes (see kplab run --help)"},
 		{"verb", []string{"rum"}, `unknown command "rum"`},
-		{"parallel", []string{"run", "-j", "0"}, "0 cells at once: expected 1 or more"},
+		{"parallel", []string{"run", "-j", "-1"}, "-1 cells at once: expected 1 or more, or 0 for as many as keep a machine busy"},
 		{"repeat", []string{"run", "--repeat", "0"}, "each cell 0 times: expected 1 or more"},
 		{"repeat too often", []string{"run", "--repeat", "1000"}, "each cell 1000 times: expected 1 to 999"},
 		{"selftest of an unknown scenario", []string{"selftest", "clusterip-basic"}, `unknown scenario "clusterip-basic": did you mean "clusterip-basics"?`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,7 +98,7 @@ func selftest(c *cobra.Command, m plan.Matrix, f *cellFlags, all bool) error {
 	for _, kind := range sabotage.Kinds() {
 		l.sabotage, l.parallel = kind.Name, parallel
 		if kind.Name == sabotage.NoKubeProxy {
-			l.parallel = 2 * parallel // without kube-proxy cells wait for what does not come, and work little
+			l.parallel = 2 * cmp.Or(parallel, lab.DefaultParallel) // without kube-proxy cells wait for what does not come, and work little
 		}
 		l.groups = only(groups, func(c lab.Cell) bool {
 			return of[c.ID()].Baseline.Verdict == lab.Pass && (all || !of[c.ID()].Turned())

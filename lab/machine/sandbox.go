@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,7 @@ func (s *Sandbox) Run(ctx context.Context, job lab.Job, emit func(lab.Event)) er
 		return context.Cause(ctx)
 	}
 	emit = serialise(emit)
+	job.Parallel = cmp.Or(job.Parallel, lab.DefaultParallel)
 	log := &tail{line: func(l string) { emit(logEvent("%s", l)) }}
 	child, err := s.start(log, job.Shell != lab.ShellNever)
 	if err != nil {

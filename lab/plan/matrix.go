@@ -21,7 +21,7 @@ import (
 //	kubeProxies: ["1.37.2", "1.33.13"]
 //	userlands: [debian-12]
 //	substrates: [netns]
-//	parallel: 2
+//	parallel: 2                                         # cells at once; left out: as many as keep the machine busy
 //	repeat: 50                                          # how often each cell runs; left out: once
 type Matrix struct {
 	Scenarios   []string   `json:"scenarios,omitempty"`
@@ -30,7 +30,7 @@ type Matrix struct {
 	KubeProxies []string   `json:"kubeProxies,omitempty"`
 	Userlands   []string   `json:"userlands,omitempty"`
 	Substrates  []string   `json:"substrates,omitempty"`
-	Parallel    int        `json:"parallel,omitempty"` // cells at once on one machine
+	Parallel    int        `json:"parallel,omitempty"` // cells at once on one machine; 0: as many as keep it busy
 	Repeat      int        `json:"repeat,omitempty"`   // how often each cell runs; 0 and 1 = once
 	Shard       Shard      `json:"-"`                  // the part of it that this machine runs
 }
@@ -43,7 +43,6 @@ func Default() Matrix {
 		KubeProxies: []string{lab.DefaultKubeProxy},
 		Userlands:   []string{lab.DefaultUserland},
 		Substrates:  []string{lab.DefaultSubstrate},
-		Parallel:    2,
 	}
 }
 
@@ -78,9 +77,6 @@ func (m *Matrix) merge(d Matrix) {
 	fill(&m.KubeProxies, d.KubeProxies)
 	fill(&m.Userlands, d.Userlands)
 	fill(&m.Substrates, d.Substrates)
-	if m.Parallel == 0 {
-		m.Parallel = d.Parallel
-	}
 }
 
 // Kind is the substrate of kind clusters.
@@ -124,8 +120,8 @@ func (m Matrix) Validate() error {
 			}
 		}
 	}
-	if m.Parallel < 1 {
-		errs = append(errs, fmt.Errorf("%d cells at once: expected 1 or more", m.Parallel))
+	if m.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("%d cells at once: expected 1 or more, or 0 for as many as keep a machine busy", m.Parallel))
 	}
 	if m.Repeat < 0 || m.Repeat > maxRepeat {
 		errs = append(errs, fmt.Errorf("each cell %d times: expected 1 to %d", m.Repeat, maxRepeat))
