@@ -34,8 +34,8 @@ type VM struct {
 
 var _ lab.Runner = (*VM)(nil)
 
-// emulatedParallel is how many cells keep an emulated guest busy: they wait for deadlines that are scaled to it. Two at a time used 69 % of its
-// cores, three 95 %.
+// emulatedParallel is how many cells keep an emulated guest busy: they wait for deadlines that are scaled to it. Two at a time used 85 % of its
+// cores, three 97 %.
 const emulatedParallel = lab.DefaultParallel + 1
 
 // Run boots a guest, gives it the job and returns when it is gone. The job's paths are this machine's; the guest gets its own.
