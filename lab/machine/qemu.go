@@ -112,7 +112,7 @@ func (v *VM) commandLine(p platform, init string) string {
 		"panic=-1", "oops=panic", // a guest that is broken ends at once
 		"random.trust_cpu=on",                // nothing else gives entropy early
 		"mitigations=off", "init_on_alloc=0", // a guest has no secrets
-		"hardened_usercopy=off", "randomize_kstack_offset=off", "lsm=capability",
+		"hardened_usercopy=off", "randomize_kstack_offset=off", "lsm=capability", // nor anybody to be guarded against
 		"cryptomgr.notests", "audit=0", // nor time
 		"rcupdate.rcu_expedited=1", // namespaces come and go all the time
 		// QEMU keeps a translation by its virtual address: at random ones it translates iptables and ipset anew at each of their
